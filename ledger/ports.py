@@ -12,10 +12,12 @@ at a system outside is requested and answered by messages (decision 43).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 from fractions import Fraction
 from typing import Any, Final, Literal, Protocol
 
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import external_accounts
 from cardledger.schema.wire.customers.authentication import Channel
@@ -188,6 +190,44 @@ class AccountVerifier(Protocol):
 # --- money -------------------------------------------------------------------------------------
 
 
+class RailAction(Enum):
+    """What a payment rail does with a payment."""
+
+    SUBMIT = auto()  # It has taken it over: it cannot be cancelled any more.
+    COMPLETE = auto()
+    FAIL = auto()
+    RETURN = auto()  # The receiving bank sends a completed payment back.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailPayment:
+    """What a rail has to know of a payment; `done` is how many steps it has made of it.
+
+    `ending` is the end of the identifier of the external account, or a UMA address.
+    """
+
+    ending: str
+    is_pull: bool
+    is_quoted: bool
+    done: int
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailStep:
+    """The next step of a rail: `action` at `at`.
+
+    When it fails, `reason` says why; `is_cancellation` of the user, and `refund_fails` when what
+    was debited cannot be given back.
+    """
+
+    action: RailAction
+    at: datetime
+    reason: FailureReason | None = None
+    is_cancellation: bool = False
+    refund_fails: bool = False
+
+
 class FundingRail(Protocol):
     """Pulls money from funding accounts for card transactions.
 
@@ -212,6 +252,9 @@ class FundingRail(Protocol):
 
     def confirmation_due_at(self, requested_at: datetime) -> datetime:
         """Return when a pull that is pending since `requested_at` gets its confirmation."""
+
+    def payment_step(self, payment: RailPayment) -> RailStep | None:
+        """Return the next step of `payment`; None: there is none, or a message will tell."""
 
 
 class ReferenceRates(Protocol):

@@ -70,6 +70,7 @@ CREATED: Final = {
     ),
     "0077": ("authentication_passkeys",),
     "0079": ("external_account_challenges", "kyc_links"),
+    "0081": ("transfer_events",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -75,7 +75,8 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "stalled_queues": {Role.WORKER: "adw"},
     # The API opens accounts, without amounts, and closes them; it requests transfers.
     "internal_accounts": {Role.API: "aw", Role.WORKER: "w"},
-    "transfers": {Role.API: "aw", Role.WORKER: "w"},
+    "transfers": {Role.API: "aw", Role.WORKER: "aw"},  # Workers add what arrives.
+    "transfer_events": {Role.WORKER: "a"},
     "system_accounts": {Role.API: "a", Role.WORKER: "a"},
     "books": _NONE,  # By migrations, and by the functions that close and reopen periods.
     "calendars": _NONE,  # By the operator.

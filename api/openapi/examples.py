@@ -278,6 +278,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "currency": "USD",
     "currencyCode": "USD",
     "cursor": "MDE5NTQyZjUtYjNlNy03ZDAy",
+    "description": "Rent of May",
     "descriptor": "BLUE BOTTLE COFFEE",
     "displayName": "Ada Pay",
     "documentHolder": f"Customer:{_ID}",

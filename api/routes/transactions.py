@@ -15,7 +15,7 @@ from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import Decision, RecordedAction
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections import payment_resources
 from cardledger.ledger.queries import card_transactions, transactions
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventList
@@ -210,7 +210,7 @@ async def _decide(call: PlatformContext, transaction_id: TypedId, decision: Deci
         raise not_pending((await _transaction(call, transaction_id)).status)
     await carry_out(call, written)
     if call.attempt is not None:
-        return resource_response(transfers.outgoing(written.action.transfer))
+        return resource_response(payment_resources.resource(written.action.transfer))
     return await get_one(call, transaction_id)
 
 

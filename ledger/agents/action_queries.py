@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, literal_column, select
+from sqlalchemy import ColumnElement, Row, literal_column, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents.registry import Agent
-from cardledger.ledger.core.transfer import FailureReason
-from cardledger.ledger.projections import transfers
+from cardledger.ledger.core.payments.transfer import FailureReason
+from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import TRANSFERS, Transfer
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.tenancy import own
@@ -61,7 +61,7 @@ class Action:
 
 def status_of(transfer: Transfer) -> ActionStatus:
     """Return the status of the action that requested `transfer`."""
-    if transfer.status == transfers.PENDING:
+    if transfer.awaits_approval:
         return "PENDING_APPROVAL"
     if transfer.failure_reason == FailureReason.REJECTED_BY_PLATFORM:
         return "REJECTED"
@@ -85,7 +85,9 @@ def render(action: Action) -> AgentActionResource:
             source_account_id=transfer.source_account_id,
             destination_account_id=transfer.destination_account_id,
         ),
-        transaction=transfers.outgoing(transfer) if status in {"APPROVED", "FAILED"} else None,
+        transaction=payment_resources.outgoing(transfer)
+        if status in {"APPROVED", "FAILED"}
+        else None,
         rejection_reason=action.rejection_reason,
         created_at=transfer.created_at,
         updated_at=transfer.updated_at,
@@ -158,9 +160,15 @@ _CONDITIONS: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
     # A literal, not a parameter: the partial index of pending transfers needs the value itself.
     "PENDING_APPROVAL": [
         _TRANSFER.status == literal_column(f"'{transfers.PENDING}'"),
+        _TRANSFER.requested_at.is_(None),
         _TRANSFER.agent_id.isnot(None),
     ],
-    "APPROVED": [_TRANSFER.status.in_([transfers.PROCESSING, transfers.COMPLETED])],
+    "APPROVED": [
+        or_(
+            _TRANSFER.status.in_([transfers.PROCESSING, transfers.COMPLETED]),
+            _TRANSFER.requested_at.isnot(None) & (_TRANSFER.status == transfers.PENDING),
+        )
+    ],
     "REJECTED": [_TRANSFER.failure_reason == FailureReason.REJECTED_BY_PLATFORM.value],
     "FAILED": [
         _TRANSFER.status == transfers.FAILED,

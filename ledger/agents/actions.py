@@ -25,11 +25,11 @@ from cardledger.ledger.agents.policy import (
     evaluate_policy,
 )
 from cardledger.ledger.agents.registry import Agent
-from cardledger.ledger.core.transfer import FailureReason
+from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
@@ -115,6 +115,8 @@ def evaluate_transfer(
     The policy must allow both the source, from which money is spent, and the destination.
     """
     policy = agent.policy
+    assert transfer.source_account_id is not None
+    assert transfer.destination_account_id is not None
     if policy.allows_account(transfer.source_account_id) and not policy.allows_account(
         transfer.destination_account_id
     ):
@@ -343,8 +345,8 @@ def _execution(transfer: Transfer, reply_to: str | None, at: datetime) -> Messag
 
 
 async def _publish_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
-    resource = transfers.outgoing(transfer)
-    await _publish(connection, transfers.webhook_type(transfer), transfer, resource, at)
+    resource = payment_resources.resource(transfer)
+    await _publish(connection, payment_resources.webhook_type(transfer), transfer, resource, at)
 
 
 async def _publish(

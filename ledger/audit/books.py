@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
+from cardledger.ledger.audit.payments import SUB_LEDGER
+from cardledger.ledger.core.payments.transfer import DECIDED_BY_THE_LEDGER
 
 
 def differences(connection: Connection[Any]) -> Iterator[str]:
@@ -76,7 +77,8 @@ _CHECKS: Final = (
         SELECT e.subject_id, e.sequence, e.line FROM entries e
         LEFT JOIN card_transactions t ON t.id = e.subject_id AND e.sequence > 0
         LEFT JOIN deposits d ON d.id = e.subject_id AND e.sequence = 0
-        LEFT JOIN transfers f ON f.id = e.subject_id AND e.sequence = 0
+        LEFT JOIN transfers f ON f.id = e.subject_id
+            AND (e.sequence = 0) = (f.kind = 'INTERNAL') AND e.customer_id = f.customer_id
         LEFT JOIN suspense_items i ON i.id = e.subject_id
         LEFT JOIN adjustments j ON j.id = e.subject_id AND e.sequence = 0
         WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL AND i.id IS NULL AND j.id IS NULL
@@ -115,6 +117,7 @@ _CHECKS: Final = (
         LEFT JOIN system_accounts s ON (s.platform_id, s.currency, s.kind)
             = (f.platform_id, f.currency, 'TRANSFERS')
         LEFT JOIN entries e ON e.subject_id = f.id
+        WHERE f.kind = 'INTERNAL'
         GROUP BY f.id, f.status
         HAVING count(e.subject_id) <> CASE f.status WHEN 'COMPLETED' THEN 2 ELSE 0 END
             OR bool_or(
@@ -133,13 +136,16 @@ _CHECKS: Final = (
         LEFT JOIN customers u ON u.id = f.customer_id
         LEFT JOIN internal_accounts a ON a.id = f.source_account_id
         LEFT JOIN internal_accounts b ON b.id = f.destination_account_id
-        WHERE num_nulls(u.id, a.id, b.id) > 0 OR u.platform_id <> f.platform_id
-            OR (a.customer_id, a.platform_id, a.currency)
-                <> (f.customer_id, f.platform_id, f.currency)
-            OR (b.customer_id, b.platform_id, b.currency)
-                <> (f.customer_id, f.platform_id, f.currency)
+        -- A platform owns accounts by its own id, and is no customer.
+        WHERE coalesce(u.platform_id, f.customer_id) <> f.platform_id
+            OR (f.kind IN ('INTERNAL', 'EXCHANGE', 'OUT') AND
+                (a.customer_id, a.platform_id, a.currency)
+                    IS DISTINCT FROM (f.customer_id, f.platform_id, f.currency))
+            OR (f.kind <> 'OUT' AND
+                (b.customer_id, b.platform_id, b.currency) IS DISTINCT FROM
+                    (f.customer_id, f.platform_id, coalesce(f.received_currency, f.currency)))
         """,
-        "Transfer {}: its accounts do not both belong to its customer, platform and currency",
+        "Transfer {}: its accounts do not belong to its owner, platform and currency",
     ),
     (
         f"""
@@ -147,7 +153,7 @@ _CHECKS: Final = (
         FROM transfers f
         LEFT JOIN outcomes o ON (o.reference, o.source, o.platform_id, o.customer_id)
             = (f.id::text, 'transfers', f.platform_id, f.customer_id)
-        WHERE CASE
+        WHERE f.kind = 'INTERNAL' AND CASE
             WHEN f.status = 'COMPLETED' THEN o.outcome IS DISTINCT FROM 'APPLIED'
             WHEN f.failure_reason IN ({_LEDGER_FAILURES}) THEN
                 (o.outcome, o.reason) IS DISTINCT FROM ('DECLINED', f.failure_reason)
@@ -174,7 +180,8 @@ _CHECKS: Final = (
         LEFT JOIN system_accounts c ON c.id = e.credit_account_id
         WHERE num_nonnulls(a.id, d.id, c.id) <> 2
             -- Those of a platform alone have no cardholder.
-            OR (u.id IS NULL AND e.customer_id <> '00000000-0000-0000-0000-000000000000')
+            OR (u.id IS NULL AND e.customer_id <> '00000000-0000-0000-0000-000000000000'
+                AND e.customer_id <> coalesce(d.platform_id, c.platform_id))
             OR coalesce(a.customer_id, e.customer_id) <> e.customer_id
             OR coalesce(a.platform_id, d.platform_id) <> coalesce(u.platform_id, d.platform_id)
             OR coalesce(c.platform_id, d.platform_id) <> coalesce(u.platform_id, d.platform_id)
@@ -221,13 +228,15 @@ _CHECKS: Final = (
             SELECT card_transaction_id AS id, sequence, customer_id, message_id
             FROM card_transaction_events
             UNION ALL SELECT id, 0, customer_id, message_id FROM deposits
+            UNION ALL SELECT transfer_id, sequence, customer_id, message_id FROM transfer_events
         ) f LEFT JOIN outcomes o ON o.message_id = f.message_id AND o.customer_id = f.customer_id
         WHERE o.message_id IS NULL
         """,
         "Event or deposit {}/{}: has no outcome, so its message could be applied again",
     ),
     (
-        """
+        f"""
+        WITH payments_made AS ({SUB_LEDGER})
         SELECT s.id, s.kind, s.currency, coalesce(k.kept, 0), coalesce(t.made, 0)
         FROM system_accounts s
         LEFT JOIN (
@@ -251,6 +260,8 @@ _CHECKS: Final = (
                 UNION ALL
                 SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
                 FROM deposits d JOIN internal_accounts a ON a.id = d.account_id
+                UNION ALL
+                SELECT * FROM payments_made
                 UNION ALL
                 SELECT platform_id, currency, to_kind, amount::numeric FROM adjustments
                 WHERE kind = 'MOVE' AND state = 'BOOKED'

@@ -14,8 +14,7 @@ which account of a cardholder a declined authorization was decided on, and what 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from itertools import groupby, zip_longest
-from operator import itemgetter
+from itertools import zip_longest
 from typing import Any, Final
 
 from psycopg import Connection, IsolationLevel
@@ -25,11 +24,13 @@ from cardledger.ledger.audit import (
     acceptances,
     adjustments,
     books,
+    payments,
     posting,
     seals,
     suspense,
     totals,
 )
+from cardledger.ledger.audit.streams import Grouped, Row, SystemAccounts, system_accounts_of
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
@@ -45,9 +46,6 @@ DIFFERENCE_LIMIT: Final = 100
 """Differences that a report describes; further ones are only counted."""
 
 _EVENTS_PER_PROGRESS_CALL: Final = 1000
-
-_Row = Sequence[Any]
-_SystemAccounts = dict[tuple[Id, str, str], Id]
 
 
 @dataclass(slots=True)
@@ -102,7 +100,7 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     report.entries = _count(connection, "entries")
     report.transfers = _count(connection, "transfers")
     total = _count(connection, "card_transaction_events")
-    system_accounts = _system_accounts(connection)
+    system_accounts = system_accounts_of(connection)
     for stored, events, stored_entries in _card_transactions(connection):
         report.card_transactions += 1
         _check_card_transaction(report, stored, events, stored_entries, system_accounts)
@@ -110,7 +108,16 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
         if before // _EVENTS_PER_PROGRESS_CALL != report.events // _EVENTS_PER_PROGRESS_CALL:
             progress(report.events, total)
     report.accepted, report.waiting = acceptances.totals(connection)
-    for check in (books, acceptances, posting, totals, suspense, adjustments, seals):
+    for check in (
+        books,
+        payments,
+        acceptances,
+        posting,
+        totals,
+        suspense,
+        adjustments,
+        seals,
+    ):
         for description in check.differences(connection):
             report.add_difference(description)
     report.open_days = seals.open_days(connection)
@@ -122,10 +129,10 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
 
 def _check_card_transaction(
     report: Report,
-    stored: _Row,
-    events: Sequence[_Row],
-    stored_entries: Sequence[_Row],
-    system_accounts: _SystemAccounts,
+    stored: Row,
+    events: Sequence[Row],
+    stored_entries: Sequence[Row],
+    system_accounts: SystemAccounts,
 ) -> None:
     roll_up = card_transaction_rows.from_row(stored)
     name = f"CardTransaction:{roll_up.identity.id}"
@@ -162,8 +169,8 @@ def _check_card_transaction(
 
 
 def _expected_entries(
-    identity: Identity, events: Iterable[_Row], system_accounts: _SystemAccounts
-) -> Iterator[_Row]:
+    identity: Identity, events: Iterable[Row], system_accounts: SystemAccounts
+) -> Iterator[Row]:
     """Yield (sequence, line, debit, credit, amount) of every entry of `events`."""
 
     def account(role: ChartAccount) -> Id:
@@ -171,7 +178,7 @@ def _expected_entries(
             return identity.account_id
         return system_accounts[identity.platform_id, identity.currency, role]
 
-    def row(sequence: int, line: int, entry: Entry) -> _Row:
+    def row(sequence: int, line: int, entry: Entry) -> Row:
         return (sequence, line, account(entry.debit), account(entry.credit), entry.amount)
 
     for sequence, (_, _, *columns) in enumerate(events, start=1):
@@ -198,35 +205,12 @@ _ROLL_UPS: Final = f"""
 
 def _card_transactions(
     connection: Connection[Any],
-) -> Iterator[tuple[_Row, list[_Row], list[_Row]]]:
+) -> Iterator[tuple[Row, list[Row], list[Row]]]:
     """Yield every card transaction with its events and its entries, in ascending id."""
-    events = _Grouped(connection, "events", _EVENTS)
-    stored_entries = _Grouped(connection, "entries", _ENTRIES)
+    events = Grouped(connection, "events", _EVENTS)
+    stored_entries = Grouped(connection, "entries", _ENTRIES)
     for row in cursors.stream(connection, "card_transactions", _ROLL_UPS):
         yield row, events.of(row[0]), stored_entries.of(row[0])
-
-
-class _Grouped:
-    """Rows of a stream grouped by their first column, read in ascending order of that column."""
-
-    def __init__(self, connection: Connection[Any], name: str, query: str) -> None:
-        rows = cursors.stream(connection, name, query)
-        self._groups = groupby(rows, key=itemgetter(0))
-        self._ahead: tuple[Id, list[_Row]] | None = None
-
-    def of(self, key: Id) -> list[_Row]:
-        """Return the other columns of the rows of `key`; rows of lower keys are skipped."""
-        while self._ahead is None or self._ahead[0] < key:
-            group = next(self._groups, None)
-            if group is None:
-                return []
-            self._ahead = group[0], [row[1:] for row in group[1]]
-        return self._ahead[1] if self._ahead[0] == key else []
-
-
-def _system_accounts(connection: Connection[Any]) -> _SystemAccounts:
-    rows = connection.execute("SELECT platform_id, currency, kind, id FROM system_accounts")
-    return {(platform, currency, kind): key for platform, currency, kind, key in rows}
 
 
 def _count(connection: Connection[Any], table: str) -> int:

@@ -17,7 +17,15 @@ Accounts = dict[tuple[Id, str, str], Id]
 """Accounts by platform, currency and kind."""
 
 _KINDS: Final = tuple(kind.value for kind in ChartAccount if kind is not ChartAccount.CUSTOMER)
-_LATER: Final = ("SETTLEMENT_BANK", "SUSPENSE", "INTERCHANGE", "NETWORK_FEES")
+_LATER: Final = (
+    "SETTLEMENT_BANK",
+    "SUSPENSE",
+    "INTERCHANGE",
+    "NETWORK_FEES",
+    "OUTBOUND_CLEARING",
+    "INBOUND_CLEARING",
+    "FX",
+)
 """The kinds since schema 0035: an API of an earlier release opens platforms without them."""
 
 
@@ -32,8 +40,9 @@ class SystemAccounts:
     ) -> Mapping[tuple[Id, str, str], Id]:
         """Return the system accounts of `charts`, mostly from memory.
 
-        Kinds that an API of an earlier release did not open are opened in the database transaction
-        of `connection`, and remembered once they are committed.
+        Kinds that an API of an earlier release did not open, and charts of a currency that was not
+        used before, are opened in the database transaction of `connection`, and remembered once
+        they are committed.
         """
         known, whole = self._known
         unknown = [chart for chart in charts if chart not in whole]
@@ -44,7 +53,7 @@ class SystemAccounts:
         complete = _complete(loaded)
         known = known | {key: each for key, each in loaded.items() if key[:2] in complete}
         self._known = known, whole | complete
-        if not _open_later_kinds(connection, loaded, unknown):
+        if not _open_missing(connection, loaded, unknown):
             return known | loaded
         return known | _read(connection, platforms)
 
@@ -77,16 +86,17 @@ _OPEN: Final = """
 """
 
 
-def _open_later_kinds(
-    connection: Connection[Any], accounts: Accounts, charts: Iterable[Chart]
-) -> bool:
-    """Open the later kinds of `charts` that have others; return whether any was missing."""
+def _open_missing(connection: Connection[Any], accounts: Accounts, charts: Iterable[Chart]) -> bool:
+    """Open what `charts` lack; return whether anything was missing.
+
+    Those that have some accounts lack only later kinds: another one was removed by mistake.
+    """
     begun = {key[:2] for key in accounts}
     rows = [
         (new_id(), *chart, kind)
         for chart in charts
-        for kind in _LATER
-        if chart in begun and (*chart, kind) not in accounts
+        for kind in (_LATER if chart in begun else _KINDS)
+        if (*chart, kind) not in accounts
     ]
     if rows:
         connection.execute(_OPEN, pg_arrays.columns(rows, "uuid", "uuid", "text", "text"))

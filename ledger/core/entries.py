@@ -25,8 +25,11 @@ class ChartAccount(StrEnum):
     RECEIVABLE = "RECEIVABLE"  # Asset, debit: cleared without funds, owed by cardholders.
     SANDBOX_FUNDING = "SANDBOX_FUNDING"  # Asset, debit: where deposits come from.
     OPERATOR_LOSS = "OPERATOR_LOSS"  # Expense, debit: written off, less what came back.
-    TRANSFERS = "TRANSFERS"  # Liability, credit: in transit; zero after every transfer.
+    TRANSFERS = "TRANSFERS"  # Liability, credit: in transit between two accounts of the ledger.
     SUSPENSE = "SUSPENSE"  # Liability, credit: moved by the network, not applied yet.
+    OUTBOUND_CLEARING = "OUTBOUND_CLEARING"  # Liability, credit: debited, not paid out yet.
+    INBOUND_CLEARING = "INBOUND_CLEARING"  # Liability, credit: arrived, not credited yet.
+    FX = "FX"  # Liability, credit: bought and sold; a position in each currency.
     # No event posts to these yet.
     SETTLEMENT_BANK = "SETTLEMENT_BANK"  # Asset, debit: the bank account of settlement.
     INTERCHANGE = "INTERCHANGE"  # Income, credit: earned on cleared amounts.

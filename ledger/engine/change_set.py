@@ -32,6 +32,7 @@ from cardledger.ledger.engine.records import (
     OutboxRecord,
     OutcomeRow,
     Parked,
+    PaymentEventRecord,
     PendingPull,
     RejectionRecord,
     SettlementRecord,
@@ -82,7 +83,7 @@ class BatchSnapshot:
         for roll_up in (*self.roll_ups, *self.debts):
             used.add(roll_up.identity.account_id)
         for transfer in self.transfers.values():
-            used |= {transfer.source_account_id, transfer.destination_account_id}
+            used |= transfer.own_accounts
         return used
 
 
@@ -107,7 +108,10 @@ class PendingWrites:
     suspended: list[SuspenseItem] = field(default_factory=list)
     resolved: list[SuspenseItem] = field(default_factory=list)  # Of those that were loaded.
     deposits: list[DepositRecord] = field(default_factory=list)
-    transfers: dict[Id, Transfer] = field(default_factory=dict)
+    transfers: dict[Id, Transfer] = field(default_factory=dict)  # Between two accounts.
+    payments: dict[Id, Transfer] = field(default_factory=dict)
+    arrived: dict[Id, Transfer] = field(default_factory=dict)  # Payments without a row so far.
+    payment_events: list[PaymentEventRecord] = field(default_factory=list)
     adjustments: dict[Id, Adjustment] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
@@ -127,7 +131,8 @@ class PendingWrites:
     @property
     def size(self) -> int:
         """How much has been collected: whether a message was applied, if only in part."""
-        return len(self.events) + len(self.entries) + len(self.deposits) + len(self.transfers)
+        records = len(self.events) + len(self.entries) + len(self.deposits) + len(self.transfers)
+        return records + len(self.payments) + len(self.arrived)
 
 
 class ChangeSet:
@@ -312,15 +317,16 @@ class ChangeSet:
         platform_id: Id,
         currency: str,
         dates: Dates,
+        line: int = 0,
     ) -> None:
-        """Append entries between two system accounts of a platform and a currency."""
+        """Append entries between two system accounts of a platform and a currency from `line`."""
         accounts = self.snapshot.system_accounts
-        for line, entry in enumerate(booked):
+        for place, entry in enumerate(booked, start=line):
             self.writes.entries.append(
                 (
                     subject_id,
                     sequence,
-                    line,
+                    place,
                     customer_id,
                     accounts[platform_id, currency, entry.debit],
                     accounts[platform_id, currency, entry.credit],

@@ -156,8 +156,12 @@ class Engine:
             return []
         if decided:
             committed(decided)
-        continued = [each.message.shard for each in decided if each.continues]
-        return list({*unfinished, *continued}) if continued and lane is Lane.BULK else unfinished
+        continued = [each for each in decided if each.continues]
+        if not continued:
+            return unfinished
+        if lane is Lane.BULK:
+            return list({*unfinished, *(each.message.shard for each in continued)})
+        return list({*unfinished, *(shard for each in continued for shard in each.wakes)})
 
     def stop(self) -> None:
         """Let drains end after their current batch; undecided messages stay in the inbox."""
@@ -439,6 +443,8 @@ class Engine:
         pages = reads.closing_pages(connection, closings_of(messages))
         adjustments = reads.lock_adjustments(connection, adjustments_of(messages))
         charts |= {(each.platform_id, each.currency) for each in adjustments.values()}
+        transfers = reads.lock_transfers(connection, transfers_of(messages))
+        charts |= {(each.platform_id, each.arriving_currency) for each in transfers.values()}
         outcomes, parked = outcomes_of(), parked_of()
         items: Sequence[SuspenseItem] = ()
         if books.has_suspense:
@@ -458,7 +464,7 @@ class Engine:
             closing_pages=pages,
             debts=debts_of(),
             parked=parked,
-            transfers=reads.lock_transfers(connection, transfers_of(messages)),
+            transfers=transfers,
             adjustments=adjustments,
             platform_customer_ids=reads.platform_customer_ids(connection, receivers_of(messages)),
             system_accounts=self._system_accounts.of(connection, charts),

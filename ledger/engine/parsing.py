@@ -4,7 +4,7 @@ Bodies are validated when they are submitted, but a row may have been inserted a
 malformed message is rejected with its reason, and does not stop the others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
@@ -218,9 +218,9 @@ def reversal_key_of(authorization: Message) -> Key:
 
 
 def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
-    """Return the transfers that `messages` are to carry out, each with its customer."""
+    """Return the transfers that `messages` are about, each with its owner."""
     keys = set()
-    for message in _of_type(messages, inbox.TRANSFER):
+    for message in _of_types(messages, inbox.OF_TRANSFERS):
         with suppress(RejectedError):
             keys.add((id_of(message.body, "transferId"), message.customer_id))
     return keys
@@ -236,8 +236,22 @@ def adjustments_of(messages: Iterable[Message]) -> dict[Id, Id]:
 
 
 def receivers_of(messages: Iterable[Message]) -> set[Id]:
-    """Return the customers whose accounts `messages` credit with deposits."""
-    return {message.customer_id for message in _of_type(messages, inbox.DEPOSIT)}
+    """Return the owners for whom `messages` make a deposit or a payment that arrives."""
+    return {message.customer_id for message in _of_types(messages, _RECEIVED)}
+
+
+_RECEIVED: Final = frozenset({inbox.DEPOSIT}) | inbox.ARRIVALS
+
+
+def _of_types(messages: Iterable[Message], kinds: Collection[str]) -> list[Message]:
+    """Return the messages whose type is in `kinds`; a type may be any JSON."""
+    return [
+        message
+        for message in messages
+        if isinstance(message.body, dict)
+        and isinstance(kind := message.body.get("type"), str)
+        and kind in kinds
+    ]
 
 
 def _of_type(messages: Iterable[Message], kind: str) -> list[Message]:

@@ -38,7 +38,9 @@ class Decided:
     detail: str | None = None
     first_outcome: OutcomeType | None = None
     roll_up: RollUp | None = None
-    continues: bool = False  # In a message that was put into the same queue of the bulk lane.
+    # In messages that were put into the same queue of the bulk lane, or into queues of `wakes`.
+    continues: bool = False
+    wakes: Sequence[int] = ()  # Shards of the live lane.
     is_forged: bool = False  # It was moved away undecided: that it could be says nothing of others.
 
 
@@ -148,6 +150,19 @@ EntryRecord = tuple[
     date | None,  # late_from
 ]
 """A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
+
+
+PaymentEventRecord = tuple[
+    Id,  # transfer_id
+    int,  # sequence
+    Id,  # customer_id
+    str,  # kind
+    str | None,  # reason
+    Id,  # message_id
+    datetime,  # occurred_at
+    datetime,  # recorded_at
+]
+"""A row of `transfer_events`."""
 
 
 class DepositRecord(NamedTuple):

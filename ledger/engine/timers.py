@@ -1,4 +1,4 @@
-"""Timers of card transactions: authorizations expire, pending pulls are confirmed.
+"""Timers: authorizations expire, pending pulls are confirmed, payments take their next step.
 
 A timer that is due becomes a message in the inbox, which the engine decides like any other. A pull
 is confirmed in the name of the funding rail that accepted it: while no rail is connected, a pending
@@ -74,7 +74,7 @@ class Timers:
         self._reviewed = review[-1][0] if len(review) == PAGE_LIMIT else _FIRST
         if self._rail_connected:
             written += _enqueue_confirmations(connection, now, self._key)
-        return written
+        return written + _enqueue_payments(connection, now, self._key)
 
 
 def enqueue_all_due(
@@ -95,6 +95,34 @@ def enqueue_all_due(
         last = page[-1][0]
     while rail_connected and (written := _enqueue_confirmations(connection, now, key)):
         yield written
+    connection.execute(BY_KEY)
+    yield _enqueue_payments(connection, now, key)
+
+
+_DUE_PAYMENTS: Final = """
+    SELECT id, customer_id, platform_id, due_at FROM transfers WHERE due_at <= %s
+    ORDER BY due_at, id LIMIT %s
+"""
+
+
+def _enqueue_payments(connection: Connection[Any], now: datetime, key: InboxKey) -> int:
+    """Enqueue the next step of a page of payments; each stays due until the step is taken."""
+    messages = []
+    for payment, customer, platform, due_at in connection.execute(
+        _DUE_PAYMENTS, [now, PAGE_LIMIT]
+    ).fetchall():
+        reference = f"{payment}/due/{due_at:%Y%m%dT%H%M%S.%f}"
+        body = {
+            "type": inbox.TRANSFER_DUE,
+            "source": SOURCE,
+            "reference": reference,
+            "transferId": str(payment),
+        }
+        owner = Owner(customer, platform)
+        message = address(body, owner, lane=Lane.LIVE, reply_to=None, at=now)
+        message.id = derived_id(reference, at=due_at)
+        messages.append(message)
+    return inbox.accept_once(connection, messages, key)
 
 
 def _expired_after(

@@ -49,6 +49,7 @@ _ENTRIES: Final = Copy(tables.entries)
 _SETTLEMENTS: Final = Copy(tables.settlement_details)
 _SUSPENSE: Final = Copy(tables.suspense_items)
 _DEPOSITS: Final = Copy(tables.deposits)
+_PAYMENT_EVENTS: Final = Copy(tables.transfer_events)
 _OUTCOMES: Final = Copy(tables.outcomes)
 _REJECTIONS: Final = Copy(tables.rejections)
 _PARKED: Final = Copy(tables.parked, without={"platform_id"})  # A trigger writes it.
@@ -66,6 +67,7 @@ def append(
     append_settlements(connection, pending.settlements)
     append_suspense(connection, pending.suspended)
     append_deposits(connection, pending.deposits)
+    append_payments(connection, pending)
     append_outcomes(connection, pending.outcomes, now)
     append_rejections(connection, pending.rejections, key)
     append_outbox(connection, pending.outbox)
@@ -97,6 +99,8 @@ def change(
         yield resolve_suspense(connection, pending.resolved)
     if pending.transfers:
         yield transfers.end(connection, list(pending.transfers.values()))
+    if pending.payments:
+        yield transfers.advance(connection, list(pending.payments.values()))
     if pending.adjustments:
         yield adjustments.end(connection, list(pending.adjustments.values()))
 
@@ -137,6 +141,13 @@ def resolve_suspense(connection: Connection[Any], items: Sequence[SuspenseItem])
 def append_deposits(connection: Connection[Any], records: Sequence[DepositRecord]) -> None:
     """Append to `deposits`."""
     _DEPOSITS.write(connection, records)
+
+
+def append_payments(connection: Connection[Any], pending: PendingWrites) -> None:
+    """Append payments that have arrived to `transfers`, and what happened to `transfer_events`."""
+    if pending.payment_events:
+        transfers.append(connection, list(pending.arrived.values()))
+        _PAYMENT_EVENTS.write(connection, pending.payment_events)
 
 
 def append_outcomes(

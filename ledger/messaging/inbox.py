@@ -30,6 +30,39 @@ DEPOSIT: Final = "DEPOSIT"
 TRANSFER: Final = "TRANSFER"
 """Type of the message that carries out a transfer; sent when the transfer is approved."""
 
+TRANSFER_CANCELLATION: Final = "TRANSFER_CANCELLATION"
+"""Type of the message that cancels a payment that was not handed over."""
+
+TRANSFER_APPROVAL: Final = "TRANSFER_APPROVAL"
+"""Type of the message that decides about a payment that has arrived and needs approval."""
+
+TRANSFER_ARRIVAL: Final = "TRANSFER_ARRIVAL"
+"""Type of the message by which a payment arrives, of another owner or from outside."""
+
+TRANSFER_RECEIPT: Final = "TRANSFER_RECEIPT"
+"""Type of the message that tells the sender of a payment what became of it."""
+
+TRANSFER_FEE: Final = "TRANSFER_FEE"
+"""Type of the message that credits a platform with the fee of a payment."""
+
+TRANSFER_DUE: Final = "TRANSFER_DUE"
+"""Type of the message that continues a payment whose next step is due; sent by a timer."""
+
+RAIL_ANSWER: Final = "RAIL_ANSWER"
+"""Type of the message that tells what a payment rail has done with a payment."""
+
+OF_TRANSFERS: Final = frozenset(
+    {TRANSFER, TRANSFER_CANCELLATION, TRANSFER_APPROVAL, TRANSFER_RECEIPT, TRANSFER_DUE,
+     RAIL_ANSWER}
+)  # fmt: skip
+"""The types of the messages that name a transfer, which is locked before they are decided."""
+
+ARRIVALS: Final = frozenset({TRANSFER_ARRIVAL, TRANSFER_FEE})
+"""The types of the messages by which a payment comes to be."""
+
+OF_PAYMENTS: Final = OF_TRANSFERS | ARRIVALS
+"""The types of all messages of transfers and payments."""
+
 CARD_CLOSED: Final = "CARD_CLOSED"
 """Type of the message that releases the holds of a card; sent when the card is closed."""
 

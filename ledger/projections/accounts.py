@@ -26,6 +26,7 @@ ACCOUNT_LIMIT: Final = 100
 _ACCOUNT: Final = select(
     tables.internal_accounts.c.id,
     tables.internal_accounts.c.customer_id,
+    tables.internal_accounts.c.platform_id,
     tables.internal_accounts.c.type,
     tables.internal_accounts.c.status,
     tables.internal_accounts.c.currency,
@@ -61,6 +62,8 @@ class InternalAccount(Protocol):
     @property
     def customer_id(self) -> Id: ...
     @property
+    def platform_id(self) -> Id: ...
+    @property
     def type(self) -> str: ...
     @property
     def status(self) -> str: ...
@@ -88,6 +91,7 @@ class _Snapshot:
 
     id: InstanceOf[Id]
     customer_id: InstanceOf[Id]
+    platform_id: InstanceOf[Id]
     type: str
     status: str
     currency: str
@@ -103,7 +107,9 @@ class _Snapshot:
 _SNAPSHOT: Final = TypeAdapter(_Snapshot)
 
 SNAPSHOT_COLUMNS: Final = tuple(
-    field.name for field in fields(_Snapshot) if field.name not in {"id", "customer_id", "version"}
+    field.name
+    for field in fields(_Snapshot)
+    if field.name not in {"id", "customer_id", "platform_id", "version"}
 )
 """The columns that a webhook keeps as JSON; the ids and the version are columns of the outbox."""
 
@@ -114,21 +120,30 @@ def render(account: InternalAccount) -> InternalAccountResource:
 
 
 def wire(
-    snapshot: Mapping[str, Any], *, key: Id, customer_id: Id, version: int | None
+    snapshot: Mapping[str, Any],
+    *,
+    key: Id,
+    customer_id: Id,
+    platform_id: Id,
+    version: int | None,
 ) -> dict[str, Any]:
     """Return the JSON of account `key` from its `SNAPSHOT_COLUMNS`.
 
     Raises: ValueError for a snapshot that is not one of an account.
     """
-    columns = {**snapshot, "id": key, "customer_id": customer_id, "version": version}
+    owner = {"customer_id": customer_id, "platform_id": platform_id}
+    columns = {**snapshot, **owner, "id": key, "version": version}
     return _wire(_SNAPSHOT.validate_python(columns))
 
 
 def _wire(account: InternalAccount) -> dict[str, Any]:
     currency = account.currency
+    # A platform, which owns accounts by its own id, is no customer.
+    is_platforms = account.customer_id == account.platform_id
+    owner = {} if is_platforms else {"customerId": public_id("Customer", account.customer_id)}
     return {
         "id": public_id("InternalAccount", account.id),
-        "customerId": public_id("Customer", account.customer_id),
+        **owner,
         "type": account.type,
         "status": account.status,
         "balance": amount(account.balance, currency),
@@ -156,6 +171,67 @@ async def open_all(
         tables.internal_accounts.insert(),
         [_new(customer_id, platform_id, currency, at) for currency in currencies],
     )
+
+
+async def platform_accounts(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    currency: str | None = None,
+    type: str | None = None,  # noqa: A002 - the name of the filter
+) -> list[InternalAccountResource]:
+    """Return the platform's own accounts that match, oldest first."""
+    columns = tables.internal_accounts.c
+    conditions = {columns.currency: currency, columns.type: type}
+    rows = await connection.execute(
+        _ACCOUNT.where(
+            columns.customer_id == platform_id,
+            columns.platform_id == platform_id,
+            *(column == value for column, value in conditions.items() if value is not None),
+        ).order_by(columns.id)
+    )
+    return [_render(row) for row in rows]
+
+
+async def open_platform_accounts(
+    connection: AsyncConnection, *, platform_id: Id, currencies: Iterable[str], at: datetime
+) -> None:
+    """Open an account of the platform itself in each of `currencies` in which it has none.
+
+    An account of a platform is owned by the platform's id; only the platform's own queue changes
+    it (docs/decisions/0079-accounts-of-platforms.md).
+    """
+    missing = await _without_account(connection, platform_id, currencies)
+    if not missing:
+        return
+    # Of two callers the second waits, and finds the accounts of the first.
+    await connection.execute(
+        select(tables.platforms.c.id)
+        .where(tables.platforms.c.id == platform_id)
+        .with_for_update(key_share=True)
+    )
+    missing = await _without_account(connection, platform_id, missing)
+    if missing:
+        await open_all(
+            connection,
+            customer_id=platform_id,
+            platform_id=platform_id,
+            currencies=missing,
+            at=at,
+        )
+
+
+async def _without_account(
+    connection: AsyncConnection, platform_id: Id, currencies: Iterable[str]
+) -> list[str]:
+    columns = tables.internal_accounts.c
+    rows = await connection.scalars(
+        select(columns.currency).where(
+            columns.customer_id == platform_id, columns.platform_id == platform_id
+        )
+    )
+    there = set(rows)
+    return sorted(set(currencies) - there)
 
 
 async def open_one(
@@ -218,7 +294,8 @@ async def page(
     """Return one page of the platform's internal accounts."""
     columns = tables.internal_accounts.c
     conditions = {columns.currency: filters.currency, columns.type: filters.type}
-    matching = [columns.platform_id == platform_id]
+    # Those of the platform itself are another list.
+    matching = [columns.platform_id == platform_id, columns.customer_id != platform_id]
     matching += [column == value for column, value in conditions.items() if value is not None]
     if filters.customer_id is not None:
         customer = own(tables.customers, filters.customer_id, platform_id=platform_id)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import ColumnElement, Row, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage import paging
@@ -88,7 +88,7 @@ async def payment(
     )
     sent = (await connection.execute(transfer)).one_or_none()
     if sent is not None:
-        return _outgoing(sent)
+        return _transfer(sent)
     deposit = DEPOSITS.where(
         _DEPOSIT.id == transaction_id,
         _DEPOSIT.platform_id == platform_id,
@@ -123,10 +123,10 @@ def _branches(filters: TransactionFilters) -> Iterator[_Branch]:
     parties = {filters.sender_id, filters.receiver_id, filters.account_id} - {None}
     if filters.type in {None, "CARD"} and has_one_party and len(parties) <= 1:
         yield _card_transactions
-    can_send = is_payment and filters.status in {None, *OUTGOING_STATUSES}
-    if filters.type in {None, "OUTGOING"} and can_send:
+    has_status = filters.status in {None, *OUTGOING_STATUSES, *INCOMING_STATUSES}
+    if filters.type in {None, "OUTGOING", "INCOMING"} and is_payment and has_status:
         yield _transfers
-    can_arrive = is_payment and filters.status in {None, *INCOMING_STATUSES}
+    can_arrive = is_payment and filters.status in {None, transfers.COMPLETED}
     # A deposit has no sending account and no reference.
     is_plain = filters.sender_id is None and filters.reference is None and len(receivers) <= 1
     if filters.type in {None, "INCOMING"} and can_arrive and is_plain:
@@ -177,6 +177,9 @@ async def _transfers(
         _TRANSFER.remittance_information: filters.reference,
     }
     matching = [column == value for column, value in conditions.items() if value is not None]
+    if filters.type is not None:
+        is_incoming = _TRANSFER.kind.in_(transfers.INCOMING_KINDS)
+        matching.append(is_incoming if filters.type == "INCOMING" else ~is_incoming)
     if filters.account_id is not None:
         matching.append(
             or_(
@@ -195,7 +198,7 @@ async def _transfers(
             *_common(_TRANSFER.customer_id, _TRANSFER.created_at, platform_id, filters),
         ],
         wanted=wanted,
-        item=_outgoing,
+        item=_transfer,
     )
 
 
@@ -265,9 +268,9 @@ def _common(
             )
 
 
-def _outgoing(row: Row[*tuple[Any, ...]]) -> OutgoingTransaction:
-    return transfers.outgoing(transfers.transfer_from_row(row))
+def _transfer(row: Row[*tuple[Any, ...]]) -> PaymentResource:
+    return payment_resources.resource(transfers.transfer_from_row(row))
 
 
 def _incoming(row: Row[*tuple[Any, ...]]) -> IncomingTransaction:
-    return transfers.incoming(transfers.deposit_from_row(row))
+    return payment_resources.incoming(transfers.deposit_from_row(row))

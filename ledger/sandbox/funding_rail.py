@@ -4,6 +4,8 @@ from datetime import datetime, timedelta
 from typing import Final, final
 
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.ports import RailPayment, RailStep
+from cardledger.ledger.sandbox.payment_rail import payment_step
 
 _ISSUER_DECLINES: Final = {
     "002": DeclineReason.INSUFFICIENT_FUNDS,
@@ -40,3 +42,6 @@ class SandboxFundingRail:
 
     def confirmation_due_at(self, requested_at: datetime) -> datetime:
         return requested_at + self._delay
+
+    def payment_step(self, payment: RailPayment) -> RailStep | None:
+        return payment_step(payment, self._delay)

@@ -277,7 +277,11 @@ class _Cardholder:
             "updated_at": at,
         }
         data = accounts.wire(
-            snapshot, key=account.id, customer_id=account.customer_id, version=account.version
+            snapshot,
+            key=account.id,
+            customer_id=account.customer_id,
+            platform_id=account.platform_id,
+            version=account.version,
         )
         kind = WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED
         return _Unsigned(key, envelope(key, kind, at, data, sequence=account.version), at)

@@ -316,7 +316,11 @@ def _body(row: _Row, folded: Mapping[history.Version, RollUp]) -> str:
         data = card_transaction.wire(folded[row.subject_id, row.sequence])
     elif row.type == WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED:
         data = accounts.wire(
-            data, key=row.subject_id, customer_id=row.customer_id, version=row.sequence
+            data,
+            key=row.subject_id,
+            customer_id=row.customer_id,
+            platform_id=row.platform_id,
+            version=row.sequence,
         )
     return envelope(row.id, row.type, row.recorded_at, data, sequence=row.sequence).decode()
 

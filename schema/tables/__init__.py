@@ -37,7 +37,6 @@ from cardledger.schema.tables.books import (
     entries,
     internal_accounts,
     system_accounts,
-    transfers,
 )
 from cardledger.schema.tables.cards import (
     card_reveals,
@@ -62,6 +61,7 @@ from cardledger.schema.tables.network_files import (
     network_files,
     network_lines,
 )
+from cardledger.schema.tables.payments import transfer_events, transfers
 from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.periods import (
     book_beginnings,
@@ -109,6 +109,7 @@ from cardledger.schema.tables.webhooks import (
 
 APPEND_ONLY: Final = (
     card_transaction_events,
+    transfer_events,
     entries,
     deposits,
     outcomes,
@@ -218,6 +219,7 @@ __all__ = [
     "stalled_queues",
     "suspense_items",
     "system_accounts",
+    "transfer_events",
     "transfers",
     "verifications",
     "webhook_attempts",

@@ -14,9 +14,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from cardledger.schema.tables.books import transfers
 from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
 from cardledger.schema.tables.customers import customers
+from cardledger.schema.tables.payments import transfers
 from cardledger.schema.tables.platforms import platforms
 
 agents = Table(

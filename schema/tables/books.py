@@ -1,4 +1,4 @@
-"""The books: accounts, card transactions, events, entries, deposits, transfers."""
+"""The books: accounts, card transactions, events, entries, deposits."""
 
 from sqlalchemy import (
     BigInteger,
@@ -41,8 +41,8 @@ system_accounts = Table(
         nullable=False,
         comment="Account of the chart (`chart_of_accounts`, which has its class): CARD_HOLDS,"
         " NETWORK_SETTLEMENT, RECEIVABLE, SANDBOX_FUNDING, OPERATOR_LOSS, SETTLEMENT_BANK,"
-        " SUSPENSE, INTERCHANGE, NETWORK_FEES; TRANSFERS: clearing account, zero after every"
-        " transfer.",
+        " SUSPENSE, INTERCHANGE, NETWORK_FEES; TRANSFERS: in transit between two accounts;"
+        " OUTBOUND_CLEARING, INBOUND_CLEARING: payments in flight; FX: conversions.",
     ),
     UniqueConstraint("platform_id", "currency", "kind"),
     CheckConstraint("kind <> 'CUSTOMER'", name="kind"),
@@ -238,8 +238,8 @@ entries = Table(
         "sequence",
         Integer,
         nullable=False,
-        comment="Event of the card transaction; 0 for a deposit or a transfer; of an item of"
-        " suspense 0: booked, 1: taken back.",
+        comment="Event of the card transaction or payment; 0 for a deposit or a transfer between"
+        " two accounts of one owner; of an item of suspense 0: booked, 1: taken back.",
     ),
     Column("line", SmallInteger, nullable=False, comment="Position within the event."),
     key("customer_id", "The cardholder."),
@@ -335,54 +335,3 @@ deposits = Table(
 )
 Index("deposits_platform_id_idx", deposits.c.platform_id, deposits.c.id)
 Index("deposits_customer_id_idx", deposits.c.customer_id, deposits.c.id)
-
-transfers = Table(
-    "transfers",
-    metadata,
-    key("id", "The transfer."),
-    key("customer_id", "Owner of both accounts."),
-    key("platform_id", "Platform of the owner."),
-    key("source_account_id", "Debit account."),
-    key("destination_account_id", "Credit account."),
-    Column(
-        "amount",
-        BigInteger,
-        CheckConstraint("amount > 0", name="amount_positive"),
-        nullable=False,
-        comment="Amount, minor units; always positive.",
-    ),
-    text_column("currency", "Currency of both accounts."),
-    text_column(
-        "status", "PENDING (approval), PROCESSING, COMPLETED or FAILED; in this order only."
-    ),
-    text_column("failure_reason", "Failure code; null unless FAILED.", nullable=True),
-    key("agent_id", "The agent that requested it; null: not requested by an agent.", nullable=True),
-    text_column("remittance_information", "Remittance information of the sender.", nullable=True),
-    text_column("purpose_of_payment", "Purpose code.", nullable=True),
-    timestamp("created_at", "Time of the request."),
-    timestamp("settled_at", "When the money moved; null unless COMPLETED.", nullable=True),
-    timestamp("updated_at", "When its status last changed."),
-    PrimaryKeyConstraint("id", "customer_id"),
-    CheckConstraint("status IN ('PENDING', 'PROCESSING', 'COMPLETED', 'FAILED')", name="status"),
-    CheckConstraint("(status = 'FAILED') = (failure_reason IS NOT NULL)", name="failure_reason"),
-    CheckConstraint("(status = 'COMPLETED') = (settled_at IS NOT NULL)", name="settled_at"),
-    CheckConstraint("source_account_id <> destination_account_id", name="two_accounts"),
-    postgresql_with={"fillfactor": "80"},
-    comment="Transfers between two accounts of one customer; completed by the batch that"
-    " books the entries.",
-)
-Index("transfers_platform_id_idx", transfers.c.platform_id, transfers.c.id)
-Index("transfers_customer_id_idx", transfers.c.customer_id, transfers.c.id)
-# What an agent has spent of its limits.
-Index(
-    "transfers_agent_id_idx",
-    transfers.c.agent_id,
-    transfers.c.created_at,
-    postgresql_where=transfers.c.agent_id.isnot(None),
-)
-Index(
-    "transfers_pending_idx",
-    transfers.c.platform_id,
-    transfers.c.id,
-    postgresql_where=transfers.c.status == "PENDING",
-)

@@ -121,7 +121,7 @@ def parse_id(resource: str, value: str) -> Id:
         raise ValueError(message) from None
 
 
-_UUID: Final = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+UUID_PATTERN: Final = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 """The documented form; a percent-encoded colon before it is accepted, too."""
 
 
@@ -140,7 +140,7 @@ def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
         PlainSerializer(lambda key: public_id(resource, key), return_type=str),
         Field(
             examples=[f"{resource}:019542f5-b3e7-7d02-0000-00000000a1b4"],
-            json_schema_extra={"pattern": f"^{resource}:{_UUID}$"},
+            json_schema_extra={"pattern": f"^{resource}:{UUID_PATTERN}$"},
         ),
     ]
 
@@ -167,7 +167,7 @@ def _any_id_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a fi
         PlainSerializer(lambda typed: public_id(typed.resource, typed.key), return_type=str),
         Field(
             examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"],
-            json_schema_extra={"pattern": f"^({'|'.join(resources)}):{_UUID}$"},
+            json_schema_extra={"pattern": f"^({'|'.join(resources)}):{UUID_PATTERN}$"},
         ),
     ]
 
@@ -178,6 +178,7 @@ ExternalAccountId = _id_type("ExternalAccount")
 CardId = _id_type("Card")
 CardTransactionId = _id_type("CardTransaction")
 TransactionId = _id_type("Transaction")
+QuoteId = _id_type("Quote")
 AnyTransactionId = _any_id_type("Transaction", "CardTransaction")
 AnyAccountId = _any_id_type("InternalAccount", "ExternalAccount")
 PlatformConfigId = _id_type("PlatformConfig")

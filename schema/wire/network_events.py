@@ -134,7 +134,16 @@ AUTHORIZATIONS: Final = DEBIT_AUTHORIZATIONS | {EventType.CREDIT_AUTHORIZATION}
 
 
 RESERVED_SOURCES: Final = frozenset(
-    {"adjustments", "canary", "cards", "decision-timeout", "engine", "schedule", "transfers"}
+    {
+        "adjustments",
+        "canary",
+        "cards",
+        "decision-timeout",
+        "engine",
+        "rail",
+        "schedule",
+        "transfers",
+    }
 )
 """The sources of messages that the ledger sends to itself. A sender that used one of them could
 take the idempotency key of such a message, which would then be rejected."""

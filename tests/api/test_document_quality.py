@@ -16,7 +16,8 @@ from cardledger.api.http.middleware import MAX_PARAMETERS
 from cardledger.api.http.routing import MAX_BODY
 from cardledger.api.openapi.docs_page import rendered
 from cardledger.api.openapi.glossary import DESCRIPTIONS
-from cardledger.ledger.core import entries, events, transfer
+from cardledger.ledger.core import entries, events
+from cardledger.ledger.core.payments import transfer
 from cardledger.ledger.core.status import Closure, Status
 from cardledger.ledger.projections.event_rows import KINDS
 from tests.api.contract import operations, takes_events

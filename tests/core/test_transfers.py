@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from cardledger.ledger.core.entries import ChartAccount, transfer_entries
 from cardledger.ledger.core.money import MAX_AMOUNT
-from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER, FailureReason, Funds, refusal
+from cardledger.ledger.core.payments.transfer import (
+    DECIDED_BY_THE_LEDGER,
+    FailureReason,
+    Funds,
+    refusal,
+)
 
 RICH = Funds(is_usable=True, balance=1_000, held=0, owed=0)
 POOR = Funds(is_usable=True, balance=0, held=0, owed=0)

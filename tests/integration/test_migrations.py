@@ -448,7 +448,9 @@ def test_an_account_event_in_the_outbox_is_readable_after_an_upgrade_and_a_downg
     migrate.upgrade(empty_url)
 
     [data] = waiting(empty_url)
-    resource = accounts.wire(data, key=account, customer_id=customer, version=7)
+    resource = accounts.wire(
+        data, key=account, customer_id=customer, platform_id=new_id(), version=7
+    )
     assert resource["id"] == kept["id"]
     assert resource["customerId"] == kept["customerId"]
     assert (resource["createdAt"], resource["updatedAt"]) == (kept["createdAt"], kept["updatedAt"])

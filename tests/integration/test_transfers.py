@@ -25,7 +25,7 @@ from cardledger.ledger.agents.actions import (
     TransferRequest,
 )
 from cardledger.ledger.agents.policy import RefusalReason, Usage
-from cardledger.ledger.core.transfer import FailureReason
+from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.storage.engines import async_engine

@@ -12,11 +12,12 @@ from cardledger.ledger.engine.decisions.adjustments import Adjustments
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
+from cardledger.ledger.engine.decisions.payments.payments import Payments
+from cardledger.ledger.engine.decisions.payments.transfers import Transfers
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
 from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.decisions.timeout_reversals import TimeoutReversals
-from cardledger.ledger.engine.decisions.transfers import Transfers
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     card_transaction_key_of,
@@ -62,7 +63,9 @@ class Batch:
         self._timeout_reversals: Final = TimeoutReversals(
             self._changes, self._recovery, self._network_events, self._outcomes
         )
-        self._transfers: Final = Transfers(self._changes, self._recovery)
+        self._transfers: Final = Transfers(
+            self._changes, self._recovery, Payments(self._changes, self._recovery, answers)
+        )
         self._adjustments: Final = Adjustments(self._changes, self._recovery, self._suspense)
 
     @property
@@ -135,8 +138,8 @@ class Batch:
             return self._network_events.authorize(message)
         if kind == inbox.DEPOSIT:
             return self._deposits.receive(message)
-        if kind == inbox.TRANSFER:
-            return self._transfers.carry_out(message)
+        if kind in inbox.OF_PAYMENTS:
+            return self._transfers.decide(message, kind)
         if kind == inbox.ADJUSTMENT:
             return self._adjustments.book(message)
         if kind == inbox.CARD_CLOSED:

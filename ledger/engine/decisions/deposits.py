@@ -19,7 +19,7 @@ from cardledger.ledger.engine.parsing import (
 )
 from cardledger.ledger.engine.records import Decided, DepositRecord, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import accounts, transfers
+from cardledger.ledger.projections import accounts, payment_resources, transfers
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from cardledger.schema.wire.webhooks.envelope import WebhookType
@@ -86,7 +86,7 @@ class Deposits:
 
     def _webhook(self, deposit: DepositRecord, account: LockedAccount) -> str:
         """Return the JSON of `deposit` as an incoming transaction."""
-        transaction = transfers.incoming(
+        transaction = payment_resources.incoming(
             transfers.Deposit(
                 id=deposit.id,
                 customer_id=deposit.customer_id,
@@ -94,9 +94,10 @@ class Deposits:
                 amount=deposit.amount,
                 recorded_at=deposit.recorded_at,
                 currency=account.currency,
-                platform_customer_id=self._changes.snapshot.platform_customer_ids[
-                    account.customer_id
-                ],
+                # A platform, which owns accounts as well, is no customer.
+                platform_customer_id=self._changes.snapshot.platform_customer_ids.get(
+                    account.customer_id, str(account.customer_id)
+                ),
             )
         )
         return to_json(transaction.wire()).decode()

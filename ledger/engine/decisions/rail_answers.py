@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.engine.parsing import merchant_of
-from cardledger.ledger.ports import FundingRail
+from cardledger.ledger.ports import FundingRail, RailPayment, RailStep
 from cardledger.ledger.projections.card_transaction import Identity
 
 
@@ -51,3 +51,7 @@ class RailAnswers:
         """Return when a pull that is pending since `now` gets its confirmation."""
         assert self._rail is not None, "only a rail confirms later"
         return self._rail.confirmation_due_at(now)
+
+    def payment_step(self, payment: RailPayment) -> RailStep | None:
+        """Return what the rail does next with `payment`; None: nothing that is known."""
+        return None if self._rail is None else self._rail.payment_step(payment)

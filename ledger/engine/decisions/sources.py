@@ -21,6 +21,13 @@ _SCHEDULE: Final = frozenset({"schedule"})
 _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
     inbox.ADJUSTMENT: frozenset({adjustments.SOURCE}),
     inbox.TRANSFER: frozenset({"transfers"}),
+    inbox.TRANSFER_CANCELLATION: frozenset({"transfers"}),
+    inbox.TRANSFER_APPROVAL: frozenset({"transfers"}),
+    inbox.TRANSFER_ARRIVAL: frozenset({"transfers", ENGINE}),
+    inbox.TRANSFER_RECEIPT: frozenset({ENGINE}),
+    inbox.TRANSFER_FEE: frozenset({ENGINE}),
+    inbox.TRANSFER_DUE: _SCHEDULE,
+    inbox.RAIL_ANSWER: frozenset({"rail"}),
     inbox.CARD_CLOSED: frozenset({"cards", ENGINE}),
     inbox.RECOVERY: frozenset({ENGINE}),
     inbox.SUSPENSE: frozenset({ENGINE}),

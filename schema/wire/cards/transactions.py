@@ -1,11 +1,12 @@
 """Transactions: card transactions (`CARD`), transfers (`OUTGOING`), deposits (`INCOMING`)."""
 
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import ConfigDict, Field
 
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.common import (
+    UUID_PATTERN,
     AgentId,
     CardId,
     CurrencyAmount,
@@ -15,12 +16,14 @@ from cardledger.schema.wire.common import (
     LongName,
     Name,
     PageQuery,
+    QuoteId,
     Request,
     Response,
     SortOrder,
     Time,
     TransactionId,
 )
+from cardledger.schema.wire.customers.account_variants import PaymentRail
 
 TransactionType = Literal["INCOMING", "OUTGOING", "CARD"]
 
@@ -44,8 +47,11 @@ TransactionStatus = Literal[
     "EXPIRED",
 ]
 
-OutgoingStatus = Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED"]
-IncomingStatus = Literal["COMPLETED"]
+OutgoingStatus = Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED", "EXPIRED"]
+IncomingStatus = Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED", "REJECTED"]
+RefundStatus = Literal["PENDING", "COMPLETED", "FAILED"]
+RefundReason = Literal["TRANSACTION_FAILED", "USER_CANCELLATION", "TIMEOUT"]
+RailSelectionMode = Literal["AUTO", "MANUAL"]
 
 PurposeOfPayment = Literal[
     "GIFT",
@@ -71,6 +77,17 @@ FailureReason = Literal[
     "AGENT_NOT_ALLOWED",
     "REJECTED_BY_PLATFORM",
     "INTERNAL_ERROR",
+    "CANCELLED",
+    "REJECTED_BY_BANK",
+    "COLLECTION_FAILED",
+    "PAYOUT_RETURNED",
+    "COUNTERPARTY_POST_TX_FAILED",
+    "COMPLIANCE_REJECTED",
+    "QUOTE_EXECUTION_FAILED",
+    "QUOTE_EXPIRED",
+    "MISSING_MANDATORY_PAYEE_DATA",
+    "PAYMENT_APPROVAL_WEBHOOK_ERROR",
+    "PAYMENT_APPROVAL_TIMED_OUT",
 ]
 
 OUTGOING_STATUSES: Final = frozenset(get_args(OutgoingStatus))
@@ -113,11 +130,29 @@ class TransactionsQuery(PaymentsQuery):
     card_id: CardId | None = None
 
 
+_AccountId = Annotated[
+    str,
+    Field(
+        examples=["InternalAccount:019542f5-b3e7-7d02-0000-00000000a1b4"],
+        json_schema_extra={"pattern": f"^(InternalAccount|ExternalAccount):{UUID_PATTERN}$"},
+    ),
+]
+
+
 class AccountSource(Response):
-    """The internal account that is debited."""
+    """The account that is debited: internal, or the external account that money is pulled from."""
 
     source_type: Literal["ACCOUNT"] = "ACCOUNT"
-    account_id: InternalAccountId
+    account_id: _AccountId
+    currency: str | None = None
+
+
+class UmaSource(Response):
+    """The UMA address from which money arrives."""
+
+    source_type: Literal["UMA_ADDRESS"] = "UMA_ADDRESS"
+    uma_address: str
+    currency: str | None = None
 
 
 class RealtimeFundingSource(Response):
@@ -125,38 +160,75 @@ class RealtimeFundingSource(Response):
 
     source_type: Literal["REALTIME_FUNDING"] = "REALTIME_FUNDING"
     currency: str
+    remittance_information: str | None = None
 
 
 class AccountDestination(Response):
-    """The internal account that is credited."""
+    """The account that is credited: internal, or the external account that is paid."""
 
     destination_type: Literal["ACCOUNT"] = "ACCOUNT"
-    account_id: InternalAccountId
+    account_id: _AccountId
     currency: str
 
 
+class UmaDestination(Response):
+    """The UMA address that is paid."""
+
+    destination_type: Literal["UMA_ADDRESS"] = "UMA_ADDRESS"
+    uma_address: str
+    currency: str
+
+
+class Refund(Response):
+    """What goes back to the sender of a payment that failed.
+
+    Its status becomes `COMPLETED` when the money is back, and `FAILED` when it could not be sent.
+    """
+
+    reference: str
+    status: Annotated[str, Documented(RefundStatus)]
+    initiated_at: Time
+    settled_at: Time | None = None
+    reason: Annotated[str, Documented(RefundReason)] | None = None
+
+
 class IncomingTransaction(Response):
-    """A deposit: money that has arrived in an internal account."""
+    """Money that arrives in an internal account: a deposit, a pull, a payment or a fee.
+
+    `PENDING` awaits the platform's approval, or the bank. The account is credited when the status
+    becomes `COMPLETED`; a payment that is `FAILED` or `REJECTED` has not been credited, and
+    `failureReason` is its cause.
+    """
 
     type: Literal["INCOMING"] = "INCOMING"
     id: TransactionId
     status: Annotated[str, Documented(IncomingStatus)]
     direction: Literal["CREDIT"] = "CREDIT"
-    source: RealtimeFundingSource
+    source: Annotated[
+        AccountSource | UmaSource | RealtimeFundingSource, Field(discriminator="source_type")
+    ]
     destination: AccountDestination
     customer_id: CustomerId
     platform_customer_id: str
+    agent_id: AgentId | None = None
     received_amount: CurrencyAmount
-    settled_at: Time
+    description: str | None = None
+    counterparty_information: dict[str, Any] | None = None
+    failure_reason: Annotated[str, Documented(FailureReason)] | None = None
+    refund: Refund | None = None
+    receipt_delivery_confirmed_at: Time | None = None
+    settled_at: Time | None = None
     created_at: Time
     updated_at: Time
 
 
 class OutgoingTransaction(Response):
-    """A transfer between two internal accounts of one customer.
+    """Money that leaves an internal account: a transfer, a payment or a conversion.
 
-    `PENDING` awaits the platform's approval. `COMPLETED` and `FAILED` are final; a failed transfer
-    has moved no money, and `failureReason` is its cause.
+    `PENDING` awaits the platform's approval, or is not handed to the payment rail yet;
+    `PROCESSING` is with the rail. The source is debited when the payment is created. When it is
+    `FAILED`, `failureReason` is its cause, and `refund` what goes back to the source. A bank may
+    return a payment that is `COMPLETED`, which is then `FAILED`. `sentAmount` includes `fees`.
     """
 
     type: Literal["OUTGOING"] = "OUTGOING"
@@ -164,15 +236,33 @@ class OutgoingTransaction(Response):
     status: Annotated[str, Documented(OutgoingStatus)]
     direction: Literal["DEBIT"] = "DEBIT"
     source: AccountSource
-    destination: AccountDestination
+    destination: Annotated[
+        AccountDestination | UmaDestination, Field(discriminator="destination_type")
+    ]
     customer_id: CustomerId
     platform_customer_id: str
     agent_id: AgentId | None = None
     sent_amount: CurrencyAmount
     received_amount: CurrencyAmount
+    exchange_rate: (
+        Annotated[float, Field(description="Units that are sent for one unit that is received.")]
+        | None
+    ) = None
+    fees: (
+        Annotated[int, Field(description="Fees included in `sentAmount`, in its minor units.")]
+        | None
+    ) = None
+    quote_id: QuoteId | None = None
+    description: str | None = None
+    counterparty_information: dict[str, Any] | None = None
+    payment_rail: Annotated[str, Documented(PaymentRail)] | None = None
+    rail_selection_mode: Annotated[str, Documented(RailSelectionMode)] | None = None
+    expected_settlement_at: Time | None = None
     remittance_information: str | None = None
     purpose_of_payment: Annotated[str, Documented(PurposeOfPayment)] | None = None
     failure_reason: Annotated[str, Documented(FailureReason)] | None = None
+    refund: Refund | None = None
+    receipt_delivery_confirmed_at: Time | None = None
     settled_at: Time | None = None
     created_at: Time
     updated_at: Time

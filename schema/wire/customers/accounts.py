@@ -74,7 +74,7 @@ class InternalAccountResource(Response):
     """
 
     id: InternalAccountId
-    customer_id: CustomerId
+    customer_id: CustomerId | None = None
     type: Annotated[str, Documented(AccountType)]
     status: Annotated[str, Documented(AccountStatus)]
     balance: CurrencyAmount

@@ -3,7 +3,7 @@
 The models of requests and responses are made from the rows of `VARIANTS`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import Field, create_model
@@ -173,6 +173,13 @@ class VerifiedData(Response):
     """The data of the account's holder that the rail returned."""
 
     full_name: str
+
+
+def identifier_in(account_type: str, info: Mapping[str, Any]) -> str:
+    """Return the identifier of the account with `info`, a stored `accountInfo`."""
+    ways = VARIANTS[account_type].ways
+    complete = (way for way in ways if all(to_camel(field) in info for field in way))
+    return str(info[to_camel(next(complete)[0])])
 
 
 class ExternalAccountResource(Response):

@@ -1,0 +1,362 @@
+"""Payments in the record: out, in, between owners and currencies; failed, returned, cancelled."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.payments.conversion import LockedSide, Rate
+from cardledger.schema.ids import Id
+from tests.payments import DELAY, Conversion, Desk
+from tests.world import Cardholder, World, open_world, outcomes_of
+
+EUR = Conversion("EUR", Rate(92, 100))
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    """A world whose books are proved once everything has happened in it."""
+    with open_world(database_url, app_database_url) as made:
+        yield made
+        report = made.verify()
+        assert report.holds, report.differences
+
+
+@pytest.fixture(scope="module")
+def desk(world: World) -> Desk:
+    return Desk(world)
+
+
+@pytest.fixture
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture
+def payer(world: World, platform: Id) -> Cardholder:
+    return world.cardholder(platform, 10_000)
+
+
+# --- out -----------------------------------------------------------------------------------------
+
+
+def test_a_payout_is_debited_handed_over_and_completed(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    payment = desk.out(payer, 4_000)
+
+    decided = desk.drain()
+
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert desk.steps(payment) == ["DEBITED", "SUBMITTED", "COMPLETED"]
+    assert desk.entries(payment) == [
+        (1, "CUSTOMER", "OUTBOUND_CLEARING", 4_000, "USD"),
+        (3, "OUTBOUND_CLEARING", "SANDBOX_FUNDING", 4_000, "USD"),
+    ]
+    stored = desk.stored(payment)
+    assert (stored.status, stored.settled_at) == ("COMPLETED", desk.now)
+    assert world.balance(payer) == 6_000
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -6_000}
+    assert desk.webhooks(payment) == [
+        ("OUTGOING_PAYMENT.PENDING", "PENDING", None),
+        ("OUTGOING_PAYMENT.PROCESSING", "PROCESSING", None),
+        ("OUTGOING_PAYMENT.COMPLETED", "COMPLETED", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [("002", "INSUFFICIENT_FUNDS"), ("003", "ACCOUNT_INVALID"), ("004", "REJECTED_BY_BANK")],
+)
+def test_a_payout_that_fails_at_once_is_refunded(
+    desk: Desk, payer: Cardholder, ending: str, reason: str
+) -> None:
+    world, platform = desk.world, payer.owner.platform_id
+    payment = desk.out(payer, 4_000, f"1234567{ending}")
+
+    desk.drain()
+
+    stored = desk.stored(payment)
+    assert (stored.status, stored.failure_reason) == ("FAILED", reason)
+    assert (stored.refund_status, stored.refund_reason) == ("COMPLETED", "TRANSACTION_FAILED")
+    assert world.balance(payer) == 10_000
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -10_000}
+    assert desk.webhooks(payment) == [
+        ("OUTGOING_PAYMENT.PENDING", "PENDING", None),
+        ("OUTGOING_PAYMENT.FAILED", "FAILED", "PENDING"),
+        ("OUTGOING_PAYMENT.REFUND_PENDING", "FAILED", "PENDING"),
+        ("OUTGOING_PAYMENT.REFUND_COMPLETED", "FAILED", "COMPLETED"),
+    ]
+
+
+def test_a_payout_that_fails_later_is_pending_until_then(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.out(payer, 4_000, "1234567005")
+    desk.drain()
+    waiting = desk.stored(payment)
+    during = world.balance(payer)
+
+    desk.pass_time(DELAY - timedelta(seconds=1))
+    before = desk.stored(payment).status
+    decided = desk.pass_time(timedelta(seconds=1))
+
+    assert (waiting.status, waiting.due_at) == ("PENDING", waiting.updated_at + DELAY)
+    assert during == 6_000
+    assert before == "PENDING"
+    assert "APPLIED" in outcomes_of(decided)
+    stored = desk.stored(payment)
+    assert (stored.status, stored.refund_status) == ("FAILED", "COMPLETED")
+    assert world.balance(payer) == 10_000
+
+
+def test_what_is_not_there_is_not_debited(world: World, desk: Desk, payer: Cardholder) -> None:
+    payment = desk.out(payer, 10_001)
+
+    [decided] = desk.drain()
+
+    assert (decided.outcome, decided.reason) == ("DECLINED", "INSUFFICIENT_FUNDS")
+    stored = desk.stored(payment)
+    assert (stored.status, stored.refund_status, desk.steps(payment)) == ("FAILED", None, [])
+    assert world.balance(payer) == 10_000
+
+
+def test_a_pending_payout_can_be_cancelled_once(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.out(payer, 4_000, "1234567005")
+    desk.drain()
+
+    decided = [*desk.cancel(payment), *desk.cancel(payment)]
+    desk.pass_time(DELAY)
+
+    assert outcomes_of(decided) == ["APPLIED", "DUPLICATE"]
+    stored = desk.stored(payment)
+    assert (stored.failure_reason, stored.refund_reason) == ("CANCELLED", "USER_CANCELLATION")
+    assert desk.steps(payment) == ["DEBITED", "FAILED", "REFUNDED"]
+    assert world.balance(payer) == 10_000
+
+
+def test_a_payout_that_was_handed_over_cannot_be_cancelled(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.out(payer, 4_000)
+    desk.drain()
+
+    [decided] = desk.cancel(payment)
+
+    assert (decided.outcome, decided.reason) == ("DECLINED", "NOT_CANCELLABLE")
+    assert world.balance(payer) == 6_000
+
+
+def test_without_a_rail_a_payout_waits_and_can_be_cancelled(world: World, platform: Id) -> None:
+    desk = Desk(world)
+    payer = world.cardholder(platform, 10_000)
+    desk.engine = world.engine(rail=None, clock=lambda: desk.now)
+    payment = desk.out(payer, 4_000)
+
+    desk.drain()
+    waiting = desk.stored(payment)
+    desk.cancel(payment)
+
+    assert (waiting.status, waiting.due_at, waiting.sequence) == ("PENDING", None, 1)
+    assert desk.stored(payment).status == "FAILED"
+    assert world.balance(payer) == 10_000
+
+
+# --- by quotes -----------------------------------------------------------------------------------
+
+
+def test_a_slow_payout_of_a_quote_takes_twelve_delays(desk: Desk, payer: Cardholder) -> None:
+    payment = desk.out(payer, 4_000, "1234567003", quote_id=payer.card_id)
+    desk.drain()
+    desk.pass_time(11 * DELAY)
+    before = desk.stored(payment).status
+
+    desk.pass_time(DELAY)
+
+    assert before == "PROCESSING"
+    assert desk.stored(payment).status == "COMPLETED"
+
+
+def test_a_returned_payout_fails_and_is_refunded_without_the_fee(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    own = desk.platform_account(platform)
+    payment = desk.out(payer, 4_000, "1234567005", quote_id=payer.card_id, fee_amount=50)
+    desk.drain()
+    completed = desk.stored(payment).status
+
+    desk.pass_time(DELAY)
+
+    stored = desk.stored(payment)
+    assert completed == "COMPLETED"
+    assert (stored.status, stored.failure_reason) == ("FAILED", "PAYOUT_RETURNED")
+    assert (stored.refund_status, stored.settled_at) == ("COMPLETED", None)
+    assert (world.balance(payer), world.balance(own)) == (9_950, 50)
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -10_000}
+
+
+def test_a_refund_that_fails_leaves_the_money_in_clearing(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    payment = desk.out(payer, 4_000, "1234567007", quote_id=payer.card_id, fee_amount=50)
+
+    desk.drain()
+
+    stored = desk.stored(payment)
+    assert (stored.status, stored.refund_status) == ("FAILED", "FAILED")
+    assert world.balance(payer) == 6_000
+    assert desk.totals(platform)["OUTBOUND_CLEARING", "USD"] == 4_000
+    assert desk.webhooks(payment)[-1] == ("OUTGOING_PAYMENT.REFUND_FAILED", "FAILED", "FAILED")
+
+
+def test_a_converted_payout_balances_in_both_currencies(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    own = desk.platform_account(platform)
+
+    payment = desk.out(
+        payer, 2_001, "DE89370400440532013000", conversion=EUR, fee_amount=1, quote_id=payer.card_id
+    )
+    desk.drain()
+
+    assert desk.entries(payment) == [
+        (1, "CUSTOMER", "FX", 2_000, "USD"),
+        (1, "FX", "OUTBOUND_CLEARING", 1_840, "EUR"),
+        (1, "CUSTOMER", "OUTBOUND_CLEARING", 1, "USD"),
+        (3, "OUTBOUND_CLEARING", "SANDBOX_FUNDING", 1_840, "EUR"),
+        (3, "OUTBOUND_CLEARING", "TRANSFERS", 1, "USD"),
+    ]
+    assert (world.balance(payer), world.balance(own)) == (7_999, 1)
+    assert desk.totals(platform) == {
+        ("FX", "USD"): 2_000,
+        ("FX", "EUR"): -1_840,
+        ("SANDBOX_FUNDING", "USD"): -10_000,
+        ("SANDBOX_FUNDING", "EUR"): 1_840,
+    }
+
+
+def test_a_converted_payout_that_fails_is_reversed_exactly(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    desk.out(
+        payer, 1_001, "DE89370400440532013004", conversion=EUR, fee_amount=7, quote_id=payer.card_id
+    )
+
+    desk.drain()
+
+    assert world.balance(payer) == 10_000
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -10_000}
+
+
+def test_an_exchange_moves_money_between_two_currencies_of_one_owner(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    euros = world.another_account(payer, currency="EUR")
+    own = desk.platform_account(platform)
+    locked = Conversion("EUR", Rate(92, 100), LockedSide.RECEIVING)
+
+    payment = desk.exchange(payer, euros, 1_000, locked, fee_amount=5)
+    decided = desk.drain()
+
+    assert outcomes_of(decided) == ["APPLIED", "APPLIED"]  # And the fee of the platform.
+    assert desk.entries(payment) == [
+        (1, "CUSTOMER", "FX", 1_087, "USD"),
+        (1, "FX", "CUSTOMER", 1_000, "EUR"),
+        (1, "CUSTOMER", "TRANSFERS", 5, "USD"),
+    ]
+    assert desk.stored(payment).status == "COMPLETED"
+    assert [world.balance(each) for each in (payer, euros, own)] == [8_908, 1_000, 5]
+
+
+def test_money_from_outside_pays_at_once_and_is_refunded_to_the_account(
+    world: World, desk: Desk, platform: Id
+) -> None:
+    payer = world.cardholder(platform)
+
+    paid = desk.out(payer, 3_000, is_funded=True, quote_id=payer.card_id)
+    failed = desk.out(payer, 2_000, "1234567002", is_funded=True, quote_id=payer.card_id)
+    desk.drain()
+
+    assert (desk.stored(paid).status, desk.stored(failed).status) == ("COMPLETED", "FAILED")
+    assert world.balance(payer) == 2_000
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -2_000}
+
+
+# --- in ------------------------------------------------------------------------------------------
+
+
+def test_a_pull_is_credited_when_it_has_arrived(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.pull(payer, 2_500)
+
+    desk.drain()
+
+    assert desk.steps(payment) == ["SUBMITTED", "ARRIVED", "CREDITED"]
+    assert desk.entries(payment) == [
+        (2, "SANDBOX_FUNDING", "INBOUND_CLEARING", 2_500, "USD"),
+        (3, "INBOUND_CLEARING", "CUSTOMER", 2_500, "USD"),
+    ]
+    assert world.balance(payer) == 12_500
+    assert desk.webhooks(payment) == [("INCOMING_PAYMENT.COMPLETED", "COMPLETED", None)]
+
+
+def test_a_pull_that_fails_moves_nothing(world: World, desk: Desk, payer: Cardholder) -> None:
+    payment = desk.pull(payer, 2_500, "1234567002")
+
+    desk.drain()
+
+    stored = desk.stored(payment)
+    assert (stored.status, stored.failure_reason) == ("FAILED", "INSUFFICIENT_FUNDS")
+    assert (stored.refund_status, desk.entries(payment)) == (None, [])
+    assert world.balance(payer) == 10_000
+
+
+# --- between owners ------------------------------------------------------------------------------
+
+
+def test_a_payment_to_another_customer_is_two_payments(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    receiver = world.cardholder(world.platform())
+
+    payment = desk.pay(payer, receiver, 1_500)
+    desk.drain()
+
+    received = desk.arrived(payment)
+    assert (desk.stored(payment).status, received.status) == ("COMPLETED", "COMPLETED")
+    assert (world.balance(payer), world.balance(receiver)) == (8_500, 1_500)
+    assert received.peer_id == payer.owner.customer_id
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -8_500}
+
+
+def test_a_payment_to_a_closed_account_comes_back(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    receiver = world.another_account(world.cardholder(platform), status="CLOSED")
+
+    payment = desk.pay(payer, receiver, 1_500)
+    desk.drain()
+
+    received = desk.arrived(payment)
+    assert (received.status, received.failure_reason) == ("FAILED", "ACCOUNT_CANNOT_RECEIVE")
+    stored = desk.stored(payment)
+    assert (stored.status, stored.failure_reason) == ("FAILED", "ACCOUNT_CANNOT_RECEIVE")
+    assert stored.refund_status == "COMPLETED"
+    assert world.balance(payer) == 10_000
+
+
+def test_a_platform_owns_money_and_pays_its_customers(
+    world: World, desk: Desk, platform: Id
+) -> None:
+    own, customer = desk.platform_account(platform), world.cardholder(platform)
+    world.process(desk.engine, [(own, world.deposit(own, 5_000))])
+
+    desk.pay(own, customer, 1_000)
+    desk.out(own, 2_000)
+    desk.drain()
+
+    assert (world.balance(own), world.balance(customer)) == (2_000, 1_000)
