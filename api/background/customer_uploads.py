@@ -36,7 +36,7 @@ from cardledger.workers.client import background
 
 _JOBS: Final = 20  # That are looked at in one step; each of them advances by a part.
 _IDLE_S: Final = 2.0  # Between two looks for jobs that other processes have accepted.
-_REST: Final = 3.0  # So many times as long as a step takes, requests have the event loop.
+_REST: Final = 3.0  # So many times as long as a step has kept the event loop, requests have it.
 
 _ROW: Final[TypeAdapter[Any]] = TypeAdapter(UploadedCustomer)
 
@@ -87,7 +87,7 @@ class CustomerUploads:
         task = asyncio.current_task()
         assert task is not None
         while not task.cancelling():
-            began = time.monotonic()
+            began = time.thread_time()  # With requests in between: the busier, the more rest.
             try:
                 has_more = await self.step()
             except Exception:  # noqa: BLE001 - the step is repeated
@@ -95,7 +95,7 @@ class CustomerUploads:
                 _log.debug("uploads of customers not advanced", exc_info=True)
                 has_more = False
             if has_more:
-                await asyncio.sleep(self._rest * (time.monotonic() - began))
+                await asyncio.sleep(self._rest * (time.thread_time() - began))
             else:
                 await self._wait()
 
