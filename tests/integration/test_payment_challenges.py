@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -254,3 +254,49 @@ def test_without_a_verified_phone_there_is_no_challenge(app_database_url: str) -
         assert kind_of(await payer.challenge("Quote:1")) is Kind.CONFLICT
 
     play(app_database_url, act, verified=False)
+
+
+async def other_phone(payer: Payer, number: str) -> None:
+    change = update(tables.customers).where(tables.customers.c.id == payer.id)
+    await payer.connection.execute(change.values(phone_number=number))
+
+
+def test_a_code_for_a_phone_that_was_replaced_authorizes_nothing(database_url: str) -> None:
+    async def act(payer: Payer) -> None:
+        assert isinstance(await payer.challenge("Quote:1"), ScaChallengeResource)
+        to_the_old_phone = payer.last_code
+        await other_phone(payer, "+4915187654321")
+
+        unverified = await payer.answer("Quote:1", to_the_old_phone)
+        await verify_phone(payer)
+        verified = await payer.answer("Quote:1", to_the_old_phone)
+
+        for refused in (unverified, verified):
+            assert isinstance(refused, Refused)
+            assert refused.details["reason"] == "CODE_EXPIRED"
+
+    play(database_url, act)
+
+
+def test_an_account_that_another_customer_trusts_needs_a_challenge(database_url: str) -> None:
+    async def act(payer: Payer) -> None:
+        trusting = update(tables.external_accounts).where(
+            tables.external_accounts.c.id == payer.account_id
+        )
+        await payer.connection.execute(trusting.values(trusted_at=NOW))
+        assert not await payer.needs(payer.account_id)
+        eve = Individual(
+            full_name="Eve", region="DE", email="eve@example.com", phone_number="+4915112345670"
+        )
+        other = await customers.create(
+            payer.connection,
+            platform_id=payer.platform_id,
+            person=eve,
+            verifier=None,
+            keys=KEYS,
+            at=NOW,
+        )
+
+        assert await replace(payer, id=other.id).needs(payer.account_id)
+
+    play(database_url, act)

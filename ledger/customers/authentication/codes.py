@@ -158,17 +158,18 @@ async def answer(  # noqa: PLR0913 - each by name
     code: str,
     keys: KeyRing,
     at: datetime,
-    factor: str | None = None,
+    factors: Collection[str] | None = None,
 ) -> Refused | None:
     """Check the answer to an open challenge, by default the last; None: right, and used up.
 
-    The caller has locked the customer's state.
+    With `factors`, only to one that was sent by one of them. The caller has locked the customer's
+    state.
     """
     query = _open(person, purposes, subject, at)
     if challenge_id is not None:
         query = query.where(_CHALLENGES.id == challenge_id)
-    if factor is not None:
-        query = query.where(_CHALLENGES.factor == factor)
+    if factors is not None:
+        query = query.where(_CHALLENGES.factor.in_(factors))
     row = (await connection.execute(query)).first()
     if row is None:
         field = "challengeId" if challenge_id is not None else "code"
@@ -189,6 +190,22 @@ async def answer(  # noqa: PLR0913 - each by name
     message = "is wrong" if left else "is wrong, and too many were; request another code"
     wrong = refusals.invalid("code", "WRONG_CODE", message, attemptsLeft=left)
     return replace(wrong, has_counted=True)
+
+
+async def give_up(
+    connection: AsyncConnection, *, person: Person, factor: SentFactor, at: datetime
+) -> None:
+    """Let no code that was sent by `factor` be accepted any more: it may be to another address."""
+    await connection.execute(
+        tables.authentication_challenges.update()
+        .where(
+            _CHALLENGES.customer_id == person.id,
+            _CHALLENGES.platform_id == person.platform_id,
+            _CHALLENGES.factor == factor,
+            _CHALLENGES.ended_at.is_(None),
+        )
+        .values(ended_at=at)
+    )
 
 
 def _open(

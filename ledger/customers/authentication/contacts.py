@@ -90,6 +90,7 @@ async def confirm(  # noqa: PLR0913 - each by name
         at=at,
     )
     if refused is None:
+        await codes.give_up(connection, person=person, factor=_FACTORS[channel], at=at)
         await state.write(connection, before, at, **{_COLUMNS[channel]: contact})
     return refused
 

@@ -191,7 +191,8 @@ async def answer(  # noqa: PLR0913 - each by name
             code=proof.code,
             keys=keys,
             at=at,
-            factor=factor,
+            # A code for a phone that was lost, or is not the customer's any more, is no answer.
+            factors=of(before) if factor is None else [factor],
         )
     else:
         return refusals.invalid("code", "REQUIRED", "is required, or passkeyAssertion and origin")

@@ -44,7 +44,10 @@ async def is_required(
     if external_account_id is None:
         return True
     return not await trust.is_trusted(
-        connection, platform_id=platform_id, account_id=external_account_id
+        connection,
+        platform_id=platform_id,
+        customer_id=customer_id,
+        account_id=external_account_id,
     )
 
 

@@ -42,11 +42,15 @@ async def owner_of(
     return owner
 
 
-async def is_trusted(connection: AsyncConnection, *, platform_id: Id, account_id: Id) -> bool:
-    """Return whether the account is trusted."""
+async def is_trusted(
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id, account_id: Id
+) -> bool:
+    """Return whether the customer trusts the account; only its own ones can be trusted."""
     trusted_at = await connection.scalar(
         select(_ACCOUNTS.trusted_at).where(
-            _ACCOUNTS.id == account_id, _ACCOUNTS.platform_id == platform_id
+            _ACCOUNTS.id == account_id,
+            _ACCOUNTS.platform_id == platform_id,
+            _ACCOUNTS.customer_id == customer_id,
         )
     )
     return trusted_at is not None
@@ -65,7 +69,9 @@ async def start(  # noqa: PLR0913 - each by name
 ) -> ScaChallengeResource | Refused | None:
     """Begin the challenge that trusts the account, or ends the trust; None: it is so already."""
     before = await state.locked_state(connection, person, at)
-    is_so = await is_trusted(connection, platform_id=person.platform_id, account_id=account_id)
+    is_so = await is_trusted(
+        connection, platform_id=person.platform_id, customer_id=person.id, account_id=account_id
+    )
     if is_so == trusted:
         return None
     return await factors.challenge(
