@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from cardledger.api.http.errors import ApiError, invalid
@@ -30,6 +30,7 @@ from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.customers.uploads import UploadedCustomer, UploadError
 from cardledger.schema.wire.errors import Code, FieldError, field_errors
 from cardledger.workers.client import background
@@ -100,11 +101,23 @@ class CustomerUploads:
                 await self._wait()
 
     async def step(self) -> bool:
-        """Advance each of the oldest jobs by a part; return whether one was advanced."""
+        """Advance jobs by a part each; return whether one was advanced."""
         async with self._installation.connect() as connection:
             found = await uploads.unfinished(connection, limit=_JOBS)
-        advanced = [await self._advance(platform_id, key) for platform_id, key in found]
+        advanced = [await self._attempt(platform_id, key) for platform_id, key in found]
         return any(advanced)
+
+    async def _attempt(self, platform_id: Id, upload_id: Id) -> bool:
+        """Advance a job; one that fails is tried again, and keeps no other one waiting."""
+        try:
+            return await self._advance(platform_id, upload_id)
+        except OperationalError:
+            raise  # The database is away, for every job.
+        except Exception as error:  # noqa: BLE001 - the part is repeated
+            # Without the message: PostgreSQL quotes what it refuses.
+            job, kind = public_id("Job", upload_id), type(error).__name__
+            _log.error("upload of customers not advanced", job=job, error=kind)
+            return False
 
     async def _wait(self) -> None:
         try:

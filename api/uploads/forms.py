@@ -56,7 +56,7 @@ def form_with_file(*, max_file: int, prepare: Callable[[Upload], Any]) -> Form:
             body = dict(reader.finish())
             upload = body.get(_FILE)
             if isinstance(upload, Upload) and upload.content:
-                request.state.prepared = await asyncio.to_thread(prepare, upload)
+                request.state.prepared = await asyncio.to_thread(_prepared, prepare, upload)
             yield _as_json(request, body)
 
     return Form(receive=receive, max_body=limit)
@@ -65,6 +65,13 @@ def form_with_file(*, max_file: int, prepare: Callable[[Upload], Any]) -> Form:
 def prepared(request: Request) -> Any:  # noqa: ANN401 - what the form's `prepare` has returned
     """Return what was made of the file of `request`, whose body is valid."""
     return request.state.prepared
+
+
+def _prepared(prepare: Callable[[Upload], Any], upload: Upload) -> Any:  # noqa: ANN401 - as above
+    """Return what `prepare` makes of `upload`, whose hash is known afterwards, too."""
+    made = prepare(upload)
+    _ = upload.digest  # An idempotency key compares it, in the event loop.
+    return made
 
 
 async def _read(request: Request, reader: FormReader, limit: int, held: ExitStack) -> None:

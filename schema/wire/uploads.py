@@ -1,6 +1,7 @@
 """Files that are uploaded as a part of a form (RFC 7578)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Annotated
 
@@ -8,17 +9,22 @@ from pydantic import PlainValidator, WithJsonSchema
 from typing_extensions import override
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Upload:
     """A file of a form. Without a `repr`, so that no log can show its content."""
 
     name: str  # As the sender states it: not safe as a path.
     content: bytes
 
+    @cached_property
+    def digest(self) -> str:
+        """The hash of the content, which takes some 100 ms for a large file."""
+        return sha256(self.content).hexdigest()
+
     @override
     def __str__(self) -> str:
-        """Return what is equal for repetitions of a request: its name and a hash."""
-        return f"{self.name} {sha256(self.content).hexdigest()}"
+        """Return what is equal for repetitions of a request: its name and its hash."""
+        return f"{self.name} {self.digest}"
 
 
 def _file(value: object) -> Upload:

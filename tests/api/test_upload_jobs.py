@@ -192,3 +192,51 @@ def test_a_job_is_deleted_long_after_its_end(api_config: ApiConfig, database_url
         ).fetchall()
     assert [str(key) for (key,) in left] == [str(waits)]
     assert ended != waits
+
+
+def test_the_newest_jobs_of_a_platform_are_kept(
+    api_config: ApiConfig, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "KEPT_LIMIT", 2)
+    tenant, runner = new_tenant(api_config.database_url), _Runner(api_config)
+    keys = []
+    for _ in range(4):
+        keys.append(enqueue(api_config, tenant, people(1)))
+        runner.run()
+
+    with psycopg.connect(database_url) as connection:
+        left = connection.execute(
+            "SELECT id FROM customer_uploads WHERE platform_id = %s ORDER BY id",
+            [tenant.platform_id],
+        ).fetchall()
+    assert [str(key) for (key,) in left] == [str(key) for key in keys[2:]]
+
+
+def test_a_row_that_no_text_column_can_keep_fails_alone(
+    api_config: ApiConfig, database_url: str
+) -> None:
+    tenant, runner = new_tenant(api_config.database_url), _Runner(api_config)
+    key = enqueue(api_config, tenant, text_of(person("a\0b"), person("good")))
+
+    runner.run()
+
+    assert state_of(database_url, key) == ("COMPLETED", 2, 1)
+
+
+def test_a_job_that_cannot_advance_keeps_no_other_one_waiting(
+    api_config: ApiConfig, database_url: str
+) -> None:
+    runner, broken = _Runner(api_config), new_tenant(api_config.database_url)
+    stuck = enqueue(api_config, broken, people(1))
+    with psycopg.connect(database_url) as connection:
+        change = "UPDATE customer_upload_parts SET rows = 'cut off' WHERE upload_id = %s"
+        connection.execute(change, [stuck])
+    key = enqueue(api_config, new_tenant(api_config.database_url), people(1))
+
+    runner.run()
+
+    assert state_of(database_url, key) == ("COMPLETED", 1, 0)
+    assert state_of(database_url, stuck) == ("PENDING", 0, 0)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DELETE FROM customer_upload_parts WHERE upload_id = %s", [stuck])
+    runner.run()

@@ -78,11 +78,20 @@ def test_another_encoding_is_named_with_its_place() -> None:
         (HEADER + ",colour\n" + ADA, "unknown columns: 'colour'"),
         (HEADER + ",fullName\n" + ADA, "a column twice: 'fullName'"),
         (HEADER + '\na,,INDIVIDUAL,"Ada\n', "Line"),
-        (HEADER + "\na,,INDIVIDUAL," + "x" * 200_000, "Line 2"),
+        (HEADER + "\na,,INDIVIDUAL," + "x" * 200_000, "row of line 2 has more than 16,384"),
+        (HEADER + "\n" + '"\n",' * 10_000, "has more than 16,384"),
+        (HEADER + "\n" + "," * 20_000, "row of line 2 has more than 16,384"),
+        ("email," * 2_000_000, "row of line 1 has more than 16,384"),
     ],
 )
 def test_a_file_of_another_shape_is_refused_with_what_to_change(content: str, words: str) -> None:
     assert words in complaint(content.encode())
+
+
+def test_the_limit_of_characters_is_that_of_a_row_and_not_of_the_file() -> None:
+    long = "a,,INDIVIDUAL," + "x" * (csv_files.ROW_CHARACTERS - 15) + "\n"
+
+    assert csv_files.parse(f"{HEADER}\n{long * 3}\n\n{ADA}".encode()).total == 4
 
 
 def test_a_file_has_100_000_rows_at_most() -> None:
@@ -173,3 +182,5 @@ def test_an_error_names_the_column_of_a_field() -> None:
     assert csv_files.column_of("businessInfo.legalName") == "businessLegalName"
     assert csv_files.column_of("fullName") == "fullName"
     assert csv_files.correlation_of(COLUMNS, Row(line=7, cells=[])) == "line 7"
+    own = Row(line=7, cells=["a\0b"])
+    assert csv_files.correlation_of(["platformCustomerId"], own) == "a\ufffdb"

@@ -50,9 +50,9 @@ async def upload_customers(
     empty) and `customerType` always; `fullName`, `birthDate` of individuals; `businessLegalName`,
     `businessRegistrationNumber`, `businessTaxId` of businesses; `addressLine1`, `addressLine2`,
     `city`, `state`, `postalCode`, `country`, `email`; `platformAccountId` and `description` are
-    read and not kept. A row makes a customer by the rules of `POST /customers`, or an error. A file
-    has 100,000 rows and 32 MiB at most. A platform has 5 unfinished jobs at most: one more is 409
-    `CONFLICT`. A file that cannot be read makes a job that is `FAILED`.
+    read and not kept. A row makes a customer by the rules of `POST /customers`, or an error. A row
+    has 16,384 characters at most, a file 100,000 rows and 32 MiB. A platform has 5 unfinished jobs
+    at most: one more is 409 `CONFLICT`. A file that cannot be read makes a job that is `FAILED`.
     """
     with capped():
         async with call.writing() as connection:
@@ -70,8 +70,8 @@ async def upload_customers(
 async def get_customer_upload(job_id: JobId, call: PlatformCall) -> Response:
     """Return a job, with its progress and its first 100 errors.
 
-    It is kept for 90 days after its end; then `BULK_UPLOAD.COMPLETED` or `BULK_UPLOAD.FAILED` has
-    been sent.
+    It is kept for 90 days after its end, which `BULK_UPLOAD.COMPLETED` or `BULK_UPLOAD.FAILED`
+    reports, unless there are 1,000 newer ones.
     """
     async with call.reading() as connection:
         job = await uploads.get(connection, platform_id=call.platform_id, upload_id=job_id)

@@ -7,13 +7,21 @@ as a formula stays what it is. Nothing is guessed: another encoding or separator
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from typing_extensions import override
+
+from cardledger.schema.wire.errors import storable
+
 ROW_LIMIT: Final = 100_000
 """Rows of a file, without the header."""
+
+ROW_CHARACTERS: Final = 16_384
+"""Characters of a row, with its separators: each part stays small enough to be read at once."""
 
 PART_ROWS: Final = 50
 """Rows that are kept, and later processed, together."""
@@ -63,6 +71,33 @@ class UnreadableError(Exception):
     """The file cannot be read; the message says what to change. No row of it counts."""
 
 
+class _Lines(Iterator[str]):
+    """The lines of a file, whose rows are bounded before any of them is taken apart."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text: Final = text
+        self._count = 0
+        self._left = ROW_CHARACTERS
+
+    @override
+    def __next__(self) -> str:
+        line = self._text.readline(self._left + 1)
+        if not line:
+            raise StopIteration
+        self._count += 1
+        self._left -= len(line)
+        if self._left < 0:
+            raise UnreadableError(
+                f"The row of line {self._count} has more than {ROW_CHARACTERS:,} characters;"
+                " shorten it, or end it with a line break."
+            )
+        return line
+
+    def end_row(self) -> None:
+        """Count the characters of the next row from its beginning."""
+        self._left = ROW_CHARACTERS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A row: the line in which it ends, and its cells."""
@@ -85,13 +120,14 @@ def parse(content: bytes) -> ParsedFile:
 
     Raises: UnreadableError.
     """
-    reader = csv.reader(_text(content), strict=True)
+    lines = _Lines(_text(content))
+    reader = csv.reader(lines, strict=True)
     try:
-        columns = _columns(next(reader, []))
+        rows = (Row(line=reader.line_num, cells=cells) for cells in _each(reader, lines))
+        header = next(rows, None)
+        columns = _columns([] if header is None else header.cells)
         total, parts = 0, []
-        rows = (
-            Row(line=reader.line_num, cells=cells) for cells in reader if any(map(str.strip, cells))
-        )
+        rows = (row for row in rows if any(map(str.strip, row.cells)))
         while part := list(islice(rows, PART_ROWS)):
             total += len(part)
             if total > ROW_LIMIT:
@@ -150,13 +186,21 @@ def column_of(field: str) -> str:
 def correlation_of(columns: Sequence[str], row: Row) -> str:
     """Return what tells a row from others for its sender: its own identifier, or its line."""
     cells = dict(zip(columns, row.cells, strict=False))
-    return cells.get("platformCustomerId", "").strip()[:255] or f"line {row.line}"
+    own = storable(cells.get("platformCustomerId", "").strip())
+    return own[:255] or f"line {row.line}"
 
 
 def _text(content: bytes) -> io.TextIOWrapper:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableError("The file is UTF-16; save it as UTF-8 and send it again.")
     return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
+
+
+def _each(reader: Iterator[list[str]], lines: _Lines) -> Iterator[list[str]]:
+    """Yield the rows of `lines`, each within its own limit."""
+    for cells in reader:
+        lines.end_row()
+        yield cells
 
 
 def _columns(header: Sequence[str]) -> Sequence[str]:
@@ -168,7 +212,7 @@ def _columns(header: Sequence[str]) -> Sequence[str]:
             f"The header has unknown columns: {_listed(unknown)}; known are"
             f" {', '.join(sorted(COLUMNS))}."
         )
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise UnreadableError(f"The header has a column twice: {_listed(twice)}.")
     if missing := [name for name in REQUIRED if name not in names]:
         raise UnreadableError(f"The header lacks the columns {_listed(missing)}.")

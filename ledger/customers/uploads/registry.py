@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers.uploads import csv_files
@@ -35,6 +35,9 @@ ERROR_LIMIT: Final = 100
 
 RETENTION: Final = timedelta(days=90)
 """How long a job is kept after its end."""
+
+KEPT_LIMIT: Final = 1_000
+"""Jobs of a platform that are kept, the newest: each has errors of up to some 200 kB."""
 
 _FILE: Final = "file"
 _NO_CUSTOMER: Final = Id(bytes(16))
@@ -125,11 +128,14 @@ async def get(
 
 
 async def unfinished(connection: AsyncConnection, *, limit: int) -> Sequence[tuple[Id, Id]]:
-    """Return platform and id of the oldest jobs that are not finished, of all platforms."""
+    """Return platform and id of jobs that are not finished, of all platforms.
+
+    They are drawn by lot: whatever a platform has accepted, no other one waits for its end.
+    """
     rows = await connection.execute(
         select(_UPLOADS.platform_id, _UPLOADS.id)
         .where(_UPLOADS.completed_at.is_(None))
-        .order_by(_UPLOADS.id)
+        .order_by(func.random())
         .limit(limit)
     )
     return [(row.platform_id, row.id) for row in rows.all()]
@@ -207,6 +213,25 @@ async def finish(connection: AsyncConnection, job: Job, *, at: datetime) -> None
             platform_id=job.platform_id,
             data=finished.wire(),
             at=at,
+        )
+    )
+    await _remove_surplus(connection, job.platform_id)
+
+
+async def _remove_surplus(connection: AsyncConnection, platform_id: Id) -> None:
+    """Delete the finished jobs of a platform that are older than its newest `KEPT_LIMIT`."""
+    oldest_kept = (
+        select(_UPLOADS.id)
+        .where(_UPLOADS.platform_id == platform_id)
+        .order_by(_UPLOADS.id.desc())
+        .offset(KEPT_LIMIT - 1)
+        .limit(1)
+    )
+    await connection.execute(
+        delete(tables.customer_uploads).where(
+            _UPLOADS.platform_id == platform_id,
+            _UPLOADS.completed_at.isnot(None),
+            _UPLOADS.id < oldest_kept.scalar_subquery(),
         )
     )
 
