@@ -64,6 +64,7 @@ from cardledger.api.routes.customers.authentication import (
     trust,
 )
 from cardledger.api.routes.exchange import directory, exchange_rates
+from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
@@ -92,6 +93,9 @@ _SANDBOX_PARTY: Final = RelyingParty(
 # ids; `me` comes before `management` for the same reason.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     transactions.router,
+    steps.router,
+    transfers.router,
+    withdrawal_fees.router,
     rejections.router,
     parked_events.router,
     platform_config.router,

@@ -36,20 +36,9 @@ class Area:
             yield name, method, path
 
 
-_EXTERNAL: Final = "/customers/external-accounts/{externalAccountId}"
-_PLATFORM_EXTERNAL: Final = "/platform/external-accounts/{externalAccountId}"
 _PROVIDER: Final = "/stablecoin-provider-accounts"
 
 TABLE: Final[Sequence[Area]] = (
-    Area(
-        tag="Same-Currency Transfers",
-        reason="No payment rail is connected; agents can transfer between internal accounts.",
-        operations={
-            "transferIn": "POST /transfer-in",
-            "transferOut": "POST /transfer-out",
-            "estimateWithdrawalFee": "POST /crypto/estimate-withdrawal-fee",
-        },
-    ),
     Area(
         tag="Cross-Currency Transfers",
         reason="Quotes need exchange rates, and no source is connected.",
@@ -61,14 +50,6 @@ TABLE: Final[Sequence[Area]] = (
             "executeQuote": "POST /quotes/{quoteId}/execute",
             "authorizeQuote": "POST /quotes/{quoteId}/authorize",
             "resendQuoteAuthorization": "POST /quotes/{quoteId}/authorize/resend",
-        },
-    ),
-    Area(
-        tag="Transactions",
-        reason="No type of transaction needs this step.",
-        operations={
-            "confirmTransaction": "POST /transactions/{transactionId}/confirm",
-            "cancelTransaction": "POST /transactions/{transactionId}/cancel",
         },
     ),
     Area(

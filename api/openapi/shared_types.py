@@ -25,6 +25,7 @@ from cardledger.schema.wire.customers import (
     uploads,
     verifications,
 )
+from cardledger.schema.wire.payments import parts
 from cardledger.schema.wire.webhooks import endpoints
 
 UNIONS: Final[Mapping[str, tuple[Any, Mode]]] = {
@@ -35,6 +36,9 @@ UNIONS: Final[Mapping[str, tuple[Any, Mode]]] = {
     "Customer": (customers.CustomerResource, "serialization"),
     "CustomerCreate": (customers.CustomerCreate, "validation"),
     "CustomerUpdate": (customers.CustomerUpdate, "validation"),
+    "Payment": (transactions.PaymentResource, "serialization"),
+    "PaymentDestination": (parts.PaymentDestination, "serialization"),
+    "PaymentSource": (parts.PaymentSource, "serialization"),
     "Transaction": (transactions.TransactionResource, "serialization"),
 }
 """Unions by name, and whether they are read or written."""
@@ -50,6 +54,7 @@ ENUMS: Final[Mapping[str, Any]] = {
     "BeneficiaryVerificationStatus": external_accounts.VerificationStatus,
     "BusinessSourceOfFunds": customers.BusinessSourceOfFunds,
     "BusinessType": customers.BusinessType,
+    "BlockchainNetwork": parts.Network,
     "CardState": cards.CardState,
     "CardTransactionEventType": card_transaction_events.EventKind,
     "CardTransactionStatus": card_transactions.CardTransactionStatus,
@@ -62,7 +67,7 @@ ENUMS: Final[Mapping[str, Any]] = {
     "EntityType": customers.EntityType,
     "ExecutionMode": agents.ExecutionModeName,
     "ExternalAccountStatus": external_accounts.Status,
-    "IncomingStatus": transactions.IncomingStatus,
+    "IncomingStatus": parts.IncomingStatus,
     "IdentityDocumentType": beneficiaries.DocumentType,
     "IndividualSourceOfFunds": customers.IndividualSourceOfFunds,
     "InternalAccountStatus": accounts.AccountStatus,
@@ -76,18 +81,18 @@ ENUMS: Final[Mapping[str, Any]] = {
     "PaymentRail": account_variants.PaymentRail,
     "PepStatus": customers.PepStatus,
     "PersonTaxIdType": identity.PersonIdType,
-    "PurposeOfPayment": transactions.PurposeOfPayment,
-    "RailSelectionMode": transactions.RailSelectionMode,
-    "RefundReason": transactions.RefundReason,
-    "RefundStatus": transactions.RefundStatus,
+    "PurposeOfPayment": parts.PurposeOfPayment,
+    "RailSelectionMode": parts.RailSelectionMode,
+    "RefundReason": parts.RefundReason,
+    "RefundStatus": parts.RefundStatus,
     "SortOrder": common.SortOrder,
     "SourceOfWealth": customers.SourceOfWealth,
     "TaxIdType": identity.IdType,
     "TokenPermission": tokens.PermissionName,
     "TransactionStatus": transactions.TransactionStatus,
     "TransactionType": transactions.TransactionType,
-    "TransferFailureReason": transactions.FailureReason,
-    "TransferStatus": transactions.OutgoingStatus,
+    "TransferFailureReason": parts.FailureReason,
+    "TransferStatus": parts.OutgoingStatus,
     "UploadStatus": uploads.UploadStatus,
     "VerificationProblemType": verifications.ProblemType,
     "VerificationStatus": verifications.VerificationStatus,

@@ -40,20 +40,31 @@ DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.VERIFICATION_PENDING_MANUAL_REVIEW: "A verification is reviewed by a person.",
     WebhookType.VERIFICATION_APPROVED: "A verification was approved.",
     WebhookType.VERIFICATION_REJECTED: "A verification was rejected.",
-    WebhookType.OUTGOING_PAYMENT_PENDING: "A transfer awaits the platform's approval.",
-    WebhookType.OUTGOING_PAYMENT_PROCESSING: "A transfer is being executed.",
-    WebhookType.OUTGOING_PAYMENT_COMPLETED: "A transfer was completed.",
-    WebhookType.OUTGOING_PAYMENT_FAILED: "A transfer failed or was rejected; no money moved.",
-    WebhookType.OUTGOING_PAYMENT_EXPIRED: "A payment was not executed in time; nothing moved.",
-    WebhookType.OUTGOING_PAYMENT_REFUND_PENDING: "The refund of a failed payment has begun.",
-    WebhookType.OUTGOING_PAYMENT_REFUND_COMPLETED: "A failed payment was refunded.",
-    WebhookType.OUTGOING_PAYMENT_REFUND_FAILED: "The refund of a failed payment failed.",
-    WebhookType.INCOMING_PAYMENT_PENDING: "A payment awaits the platform's approval.",
-    WebhookType.INCOMING_PAYMENT_COMPLETED: "Money has arrived in an internal account.",
-    WebhookType.INCOMING_PAYMENT_FAILED: "A payment failed; the account was not credited.",
-    WebhookType.INCOMING_PAYMENT_REFUND_PENDING: "The return of a failed payment has begun.",
-    WebhookType.INCOMING_PAYMENT_REFUND_COMPLETED: "A failed payment was returned.",
-    WebhookType.INCOMING_PAYMENT_REFUND_FAILED: "A failed payment could not be returned.",
+    WebhookType.OUTGOING_PAYMENT_PENDING: (
+        "A payment out was requested; where an agent requested it, it may await an approval."
+    ),
+    WebhookType.OUTGOING_PAYMENT_PENDING_AUTHORIZATION: (
+        "A payment out awaits the strong authentication of the customer."
+    ),
+    WebhookType.OUTGOING_PAYMENT_PROCESSING: "A payment out was debited and is being executed.",
+    WebhookType.OUTGOING_PAYMENT_COMPLETED: "A payment out has arrived.",
+    WebhookType.OUTGOING_PAYMENT_FAILED: (
+        "A payment out failed, was rejected, cancelled or returned; what was debited is refunded."
+    ),
+    WebhookType.OUTGOING_PAYMENT_EXPIRED: "A payment out was not executed in time; nothing moved.",
+    WebhookType.OUTGOING_PAYMENT_REFUND_PENDING: "The refund of a failed payment out has begun.",
+    WebhookType.OUTGOING_PAYMENT_REFUND_COMPLETED: "A failed payment out was refunded.",
+    WebhookType.OUTGOING_PAYMENT_REFUND_FAILED: "The refund of a failed payment out failed.",
+    WebhookType.INCOMING_PAYMENT_PENDING: (
+        "A payment in awaits the platform's approval, which is the response to this webhook."
+    ),
+    WebhookType.INCOMING_PAYMENT_COMPLETED: "A payment in has arrived in an internal account.",
+    WebhookType.INCOMING_PAYMENT_FAILED: (
+        "A payment in failed or was rejected; the account was not credited."
+    ),
+    WebhookType.INCOMING_PAYMENT_REFUND_PENDING: "The return of a failed payment in has begun.",
+    WebhookType.INCOMING_PAYMENT_REFUND_COMPLETED: "A failed payment in was returned.",
+    WebhookType.INCOMING_PAYMENT_REFUND_FAILED: "The return of a failed payment in failed.",
     WebhookType.AGENT_ACTION_PENDING_APPROVAL: "An action of an agent awaits an approval.",
     WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED: "The balance of an internal account has changed.",
     WebhookType.EXTERNAL_ACCOUNT_STATUS_UPDATED: (
@@ -63,6 +74,7 @@ DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
         "Every row of a file of customers was processed; some may have failed."
     ),
     WebhookType.BULK_UPLOAD_FAILED: "A file of customers could not be read.",
+    WebhookType.INTERNAL_ACCOUNT_STATUS_UPDATED: "The status of an internal account has changed.",
     WebhookType.WEBHOOK_ENDPOINT_DISABLED: (
         "A webhook endpoint was disabled after persistent failures; sent to the other endpoints."
     ),

@@ -9,25 +9,30 @@ from fastapi import Query, Response
 
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.operations import error_responses
-from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
+from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
-from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import Decision, RecordedAction
+from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.projections import payment_resources
+from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.queries import card_transactions, transactions
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventList
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.cards.transactions import (
-    ApproveRequest,
     PaymentsQuery,
-    RejectRequest,
     TransactionResource,
     TransactionsQuery,
 )
-from cardledger.schema.wire.common import AnyTransactionId, CardTransactionId, Page, TypedId
+from cardledger.schema.wire.common import (
+    AnyTransactionId,
+    CardTransactionId,
+    Page,
+    TypedId,
+    public_id,
+)
 from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import ReplyTimeoutError
 from cardledger.workers.signals import doorbell
 
@@ -59,7 +64,7 @@ async def list_transactions(
     """List transactions by creation, newest first unless `sortOrder` is `asc`."""
     filters = replace(
         filters_of(query),
-        customer_id=query.customer_id,
+        customer_id=_key(query.customer_id),
         platform_customer_id=query.platform_customer_id,
         card_id=query.card_id,
     )
@@ -71,40 +76,6 @@ async def list_transactions(
 async def get_transaction(transaction_id: AnyTransactionId, call: PlatformCall) -> Response:
     """Return a transaction."""
     return await get_one(call, transaction_id)
-
-
-@router.post(
-    "/transactions/{transaction_id}/approve",
-    response_model=TransactionResource,
-    responses=DECISION_ERRORS,
-)
-@requires(Permission.TRANSACT)
-async def approve_transaction(
-    transaction_id: AnyTransactionId,
-    call: PlatformCall,
-    body: ApproveRequest | None = None,  # noqa: ARG001 - its fields are for other types
-) -> Response:
-    """Approve a transaction that an agent initiated and that is pending the platform's approval.
-
-    It ends as `FAILED`, without moving money, if the agent's policy no longer allows it or its
-    accounts cannot execute it. The response waits for the ledger; with an `Idempotency-Key` it is
-    `PROCESSING`, and a webhook reports the result.
-    """
-    return await _decide(call, transaction_id, Decision(approve=True))
-
-
-@router.post(
-    "/transactions/{transaction_id}/reject",
-    response_model=TransactionResource,
-    responses=DECISION_ERRORS,
-)
-@requires(Permission.TRANSACT)
-async def reject_transaction(
-    transaction_id: AnyTransactionId, call: PlatformCall, body: RejectRequest | None = None
-) -> Response:
-    """Reject a transaction that an agent initiated and that is pending the platform's approval."""
-    reason = None if body is None else body.reason
-    return await _decide(call, transaction_id, Decision(approve=False, reason=reason))
 
 
 @router.get("/transactions/{transaction_id}/events", response_model=EventList)
@@ -127,14 +98,18 @@ def filters_of(query: PaymentsQuery) -> transactions.TransactionFilters:
     """Return the filters of `query` that all lists of transactions have in common."""
     return transactions.TransactionFilters(
         type=query.type,
-        account_id=query.account_identifier,
-        sender_id=query.sender_account_identifier,
-        receiver_id=query.receiver_account_identifier,
+        account_id=_key(query.account_identifier),
+        sender_id=_key(query.sender_account_identifier),
+        receiver_id=_key(query.receiver_account_identifier),
         status=query.status,
         reference=query.reference,
         created_from=query.start_date,
         created_to=query.end_date,
     )
+
+
+def _key(named: TypedId | None) -> Id | None:
+    return None if named is None else named.key
 
 
 async def list_matching(
@@ -160,7 +135,7 @@ async def get_one(
 
     Raises: ApiError TRANSACTION_NOT_FOUND.
     """
-    return resource_response(await _transaction(call, transaction_id, visible))
+    return resource_response(await one(call, transaction_id, visible))
 
 
 def no_transaction() -> ApiError:
@@ -175,48 +150,46 @@ def not_pending(status: str) -> ApiError:
     return ApiError(code, message, details={"status": status})
 
 
-async def carry_out(call: RequestContext, written: RecordedAction) -> None:
-    """Have the engine process what was `written`, and wait for it if it is committed.
+async def carry_out(call: RequestContext, message: Message | None) -> Outcome | None:
+    """Have the engine process `message`, and wait for its outcome if it is committed.
 
-    The rows of a request with a key are committed later, together with its response.
+    The rows of a request with a key are committed later, together with its response. None: there is
+    no outcome yet, or there was nothing to process.
     """
     await call.notify(doorbell.WEBHOOKS)
-    if written.message is None:
-        return
+    if message is None:
+        return None
     if call.attempt is not None:
-        await call.notify(doorbell.drain(written.message.lane, written.message.shard))
-        return
-    with suppress(ReplyTimeoutError):  # Its status is PROCESSING.
-        await call.client.outcome_of(written.message)
+        await call.notify(doorbell.drain(message.lane, message.shard))
+        return None
+    with suppress(ReplyTimeoutError):  # What was written says that it is under way.
+        return await call.client.outcome_of(message)
+    return None
 
 
-async def _decide(call: PlatformContext, transaction_id: TypedId, decision: Decision) -> Response:
-    if transaction_id.resource != "Transaction":
-        raise not_pending((await _transaction(call, transaction_id)).status)
-    try:
-        async with call.writing() as connection:
-            written = await agent_actions.resolve(
-                connection,
-                platform_id=call.platform_id,
-                transaction_id=transaction_id.key,
-                decision=decision,
-                reply_to=call.client.reply_list,
-                inbox_key=call.client.inbox_key,
-                at=call.now(),
-            )
-    except agent_actions.NotPendingError as error:
-        raise not_pending(error.status) from None
-    if written is None:
-        raise not_pending((await _transaction(call, transaction_id)).status)
-    await carry_out(call, written)
-    if call.attempt is not None:
-        return resource_response(payment_resources.resource(written.action.transfer))
-    return await get_one(call, transaction_id)
+async def after(
+    call: RequestContext, transfer: Transfer, message: Message | None, *, status: int = 200
+) -> Response:
+    """Return the response with `transfer` once `message` was processed; with a key, as written."""
+    await carry_out(call, message)
+    return resource_response(await one(call, TypedId("Transaction", transfer.id)), status)
 
 
-async def _transaction(
+def _is_visible(transaction: transactions.Resource, visible: Visibility) -> bool:
+    if visible.customer_id is None:
+        return True
+    if isinstance(transaction, CardTransactionResource):
+        return bool(transaction.customer_id == visible.customer_id)
+    return bool(transaction.customer_id == public_id("Customer", visible.customer_id))
+
+
+async def one(
     call: RequestContext, transaction_id: TypedId, visible: Visibility = ALL
 ) -> transactions.Resource:
+    """Return a transaction that the caller sees.
+
+    Raises: ApiError TRANSACTION_NOT_FOUND.
+    """
     transaction: transactions.Resource | None
     async with call.reading() as connection:
         if transaction_id.resource == "CardTransaction":
@@ -233,6 +206,6 @@ async def _transaction(
                 transaction_id=transaction_id.key,
                 account_ids=visible.account_ids,
             )
-    if transaction is None or visible.customer_id not in {None, transaction.customer_id}:
+    if transaction is None or not _is_visible(transaction, visible):
         raise no_transaction()
     return transaction

@@ -82,12 +82,12 @@ def render(action: Action) -> AgentActionResource:
         transfer_details=TransferDetails(
             amount=transfer.amount,
             currency=transfer.currency,
-            source_account_id=transfer.source_account_id,
-            destination_account_id=transfer.destination_account_id,
+            source_account_id=payment_resources.source_id(transfer),
+            destination_account_id=payment_resources.destination_id(transfer),
         ),
-        transaction=payment_resources.outgoing(transfer)
-        if status in {"APPROVED", "FAILED"}
-        else None,
+        transaction=(
+            payment_resources.resource(transfer) if status in {"APPROVED", "FAILED"} else None
+        ),
         rejection_reason=action.rejection_reason,
         created_at=transfer.created_at,
         updated_at=transfer.updated_at,

@@ -4,12 +4,11 @@ A policy is evaluated while its agent is locked, so that of two concurrent reque
 what the first has spent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents import registry as agents
@@ -26,35 +25,28 @@ from cardledger.ledger.agents.policy import (
 )
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.payments.transfer import FailureReason
-from cardledger.ledger.messaging import inbox, outbox
-from cardledger.ledger.messaging.inbox import Lane, Message, Owner
+from cardledger.ledger.messaging import outbox
+from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.payments import drafts, requests
+from cardledger.ledger.payments.drafts import Wanted
 from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import Transfer
-from cardledger.ledger.storage.engines import driver_async
-from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import ActionType
 from cardledger.schema.wire.common import Response
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
-SOURCE: Final = "transfers"
-"""Source of the inbox messages that execute transfers; their reference is the transfer's id."""
-
 _ACTION: Final = tables.agent_actions.c
 _TRANSFER: Final = tables.transfers.c
 
 
 class ActionRefusal(Enum):
-    """Why a transfer is not requested."""
+    """Why the agent may not request a transfer; `drafts.Refusal` is why nobody may."""
 
     AGENT = auto()  # Paused, deleted or without the permission since authentication.
     POLICY = auto()  # An account, currency or amount that its policy does not allow.
-    SAME_ACCOUNT = auto()  # From an account to itself.
-    UNKNOWN_SOURCE = auto()  # Not an internal account of the agent's customer.
-    UNKNOWN_DESTINATION = auto()
-    CURRENCY = auto()  # The two accounts have different currencies.
 
 
 class ActionRefusedError(Exception):
@@ -74,18 +66,6 @@ class NotPendingError(Exception):
     def __init__(self, status: str) -> None:
         super().__init__(f"the transaction is {status}")
         self.status: Final = status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferRequest:
-    """A transfer to be requested; `amount` in minor units of the accounts' currency."""
-
-    type: ActionType
-    source_account_id: Id
-    destination_account_id: Id
-    amount: int
-    remittance_information: str | None = None
-    purpose_of_payment: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,24 +92,22 @@ def evaluate_transfer(
 ) -> ExecutionMode | PolicyRefusal:
     """Return how `transfer` is executed by the policy of `agent`, or why it is refused.
 
-    The policy must allow both the source, from which money is spent, and the destination.
+    The policy must allow every internal account: the source, from which money is spent, and the
+    destination. A collection from an external account is measured by the account that it credits.
     """
     policy = agent.policy
-    assert transfer.source_account_id is not None
-    assert transfer.destination_account_id is not None
-    if policy.allows_account(transfer.source_account_id) and not policy.allows_account(
-        transfer.destination_account_id
-    ):
+    measured = (
+        transfer.destination_account_id if transfer.is_incoming else transfer.source_account_id
+    )
+    assert measured is not None, "a transfer of an agent has an account of its customer"
+    others = transfer.own_accounts - {measured}
+    if policy.allows_account(measured) and not all(map(policy.allows_account, others)):
         message = (
             "The agent's policy does not allow the destination account; use one of"
             " allowedAccountIds."
         )
         return PolicyRefusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
-    spend = Spend(
-        amount=transfer.amount,
-        currency=transfer.currency,
-        account_id=transfer.source_account_id,
-    )
+    spend = Spend(amount=transfer.amount, currency=transfer.currency, account_id=measured)
     return evaluate_policy(policy, used, spend)
 
 
@@ -156,34 +134,34 @@ async def request(  # noqa: PLR0913 - each by name
     *,
     platform_id: Id,
     agent_id: Id,
-    wanted: TransferRequest,
+    kind: ActionType,
+    wanted: Wanted,
     reply_to: str | None,
     inbox_key: InboxKey,
     at: datetime,
 ) -> RecordedAction:
     """Record a transfer: once the caller commits, it is executed or waits for approval.
 
-    Raises: ActionRefusedError; nothing has been written.
+    Raises: ActionRefusedError; RefusedError of the accounts; nothing has been written.
     """
-    if wanted.source_account_id == wanted.destination_account_id:
-        message = "Source and destination are the same account; name two different accounts."
-        raise ActionRefusedError(ActionRefusal.SAME_ACCOUNT, message)
     agent = await agents.locked(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
         raise ActionRefusedError(ActionRefusal.AGENT, "The agent may no longer make transfers.")
-    transfer = await draft_transfer(connection, agent, wanted, at)
+    transfer = await draft_transfer(connection, agent, kind, wanted, at)
     mode = evaluate_transfer(agent, await usage.of_agent(connection, agent_id, at), transfer)
     if isinstance(mode, PolicyRefusal):
         raise ActionRefusedError(ActionRefusal.POLICY, mode.message, reason=mode.reason)
     if mode is ExecutionMode.AUTO:
-        transfer = transfer.processing(at=at)
-    action = Action(transfer=transfer, type=wanted.type, rejection_reason=None)
-    await _insert(connection, action)
-    await _publish_payment(connection, transfer, at)
-    if mode is ExecutionMode.AUTO:
-        execution = _execution(transfer, reply_to, at)
-        await inbox.accept_async(await driver_async(connection), [execution], inbox_key)
-        return RecordedAction(action=action, message=execution)
+        message = await requests.submit(
+            connection, transfer, inbox_key=inbox_key, reply_to=reply_to, at=at
+        )
+        sent = requests.sent(transfer, at=at)
+        action = Action(transfer=sent, type=kind, rejection_reason=None)
+        await _insert_action(connection, action)
+        return RecordedAction(action=action, message=message)
+    action = Action(transfer=transfer, type=kind, rejection_reason=None)
+    await requests.hold(connection, transfer, at=at)
+    await _insert_action(connection, action)
     webhook_type = WebhookType.AGENT_ACTION_PENDING_APPROVAL
     await _publish(connection, webhook_type, transfer, render(action), at)
     return RecordedAction(action=action, message=None)
@@ -228,66 +206,32 @@ async def resolve(  # noqa: PLR0913 - each by name
         connection, requested_by, before.transfer.created_at, without=transaction_id
     )
     objection = _objection(agent, used, before.transfer)
-    after = (
-        before.transfer.failed(objection, at=at) if objection else before.transfer.processing(at=at)
-    )
-    await _update(connection, after, at)
-    action = Action(transfer=after, type=before.type, rejection_reason=None)
     if objection:
+        failed = before.transfer.failed(objection, at=at)
+        await _update(connection, failed, at)
+        action = Action(transfer=failed, type=before.type, rejection_reason=None)
         return RecordedAction(action=action, message=None)
-    message = _execution(after, reply_to, at)
-    await inbox.accept_async(await driver_async(connection), [message], inbox_key)
+    message = await requests.send(
+        connection, before.transfer, inbox_key=inbox_key, reply_to=reply_to, at=at
+    )
+    sent = requests.sent(before.transfer, at=at)
+    action = Action(transfer=sent, type=before.type, rejection_reason=None)
     return RecordedAction(action=action, message=message)
 
 
 async def draft_transfer(
-    connection: AsyncConnection, agent: Agent, wanted: TransferRequest, at: datetime
+    connection: AsyncConnection, agent: Agent, kind: ActionType, wanted: Wanted, at: datetime
 ) -> Transfer:
-    """Return the requested transfer, PENDING and not recorded.
+    """Return the requested transfer between accounts of the agent's customer, not recorded.
 
-    Raises: ActionRefusedError unless its accounts are two of the customer's in one currency.
+    Both types of action move money between two internal accounts; TRANSFER_OUT also to an external
+    account, TRANSFER_IN also from one.
+    Raises: RefusedError.
     """
-    account, customer = tables.internal_accounts.c, tables.customers.c
-    rows = await connection.execute(
-        select(account.id, account.currency, customer.platform_customer_id)
-        .join_from(tables.internal_accounts, tables.customers, customer.id == account.customer_id)
-        .where(
-            account.id.in_([wanted.source_account_id, wanted.destination_account_id]),
-            account.customer_id == agent.customer_id,
-            account.platform_id == agent.platform_id,
-        )
-    )
-    account_by_id = {row.id: row for row in rows.all()}
-    source = account_by_id.get(wanted.source_account_id)
-    destination = account_by_id.get(wanted.destination_account_id)
-    if source is None:
-        raise ActionRefusedError(ActionRefusal.UNKNOWN_SOURCE, "Unknown source account.")
-    if destination is None:
-        raise ActionRefusedError(ActionRefusal.UNKNOWN_DESTINATION, "Unknown destination account.")
-    if source.currency != destination.currency:
-        message = (
-            f"The source is in {source.currency}, the destination in {destination.currency};"
-            " name two accounts of the same currency."
-        )
-        raise ActionRefusedError(ActionRefusal.CURRENCY, message)
-    return Transfer(
-        id=new_id(),
-        customer_id=agent.customer_id,
-        platform_id=agent.platform_id,
-        source_account_id=wanted.source_account_id,
-        destination_account_id=wanted.destination_account_id,
-        amount=wanted.amount,
-        currency=source.currency,
-        status=transfers.PENDING,
-        failure_reason=None,
-        agent_id=agent.id,
-        remittance_information=wanted.remittance_information,
-        purpose_of_payment=wanted.purpose_of_payment,
-        created_at=at,
-        settled_at=None,
-        updated_at=at,
-        platform_customer_id=source.platform_customer_id,
-    )
+    of_agent = replace(wanted, customer_id=agent.customer_id, agent_id=agent.id)
+    collects = kind == "TRANSFER_IN" and wanted.source.resource == "ExternalAccount"
+    draft = drafts.transfer_in if collects else drafts.transfer_out
+    return await draft(connection, platform_id=agent.platform_id, wanted=of_agent, at=at)
 
 
 async def _lock(connection: AsyncConnection, transfer: Transfer) -> None:
@@ -300,9 +244,8 @@ async def _lock(connection: AsyncConnection, transfer: Transfer) -> None:
         raise NotPendingError(str(status))
 
 
-async def _insert(connection: AsyncConnection, action: Action) -> None:
+async def _insert_action(connection: AsyncConnection, action: Action) -> None:
     transfer = action.transfer
-    await connection.execute(transfers.insert(transfer))
     await connection.execute(
         tables.agent_actions.insert().values(
             id=transfer.id,
@@ -330,18 +273,6 @@ async def _record_rejection_reason(
             .where(_ACTION.id == action_id)
             .values(rejection_reason=reason)
         )
-
-
-def _execution(transfer: Transfer, reply_to: str | None, at: datetime) -> Message:
-    """Return the message that executes `transfer`."""
-    body = {
-        "type": inbox.TRANSFER,
-        "source": SOURCE,
-        "reference": str(transfer.id),
-        "transferId": str(transfer.id),
-    }
-    owner = Owner(transfer.customer_id, transfer.platform_id)
-    return inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
 
 
 async def _publish_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:

@@ -11,9 +11,15 @@ from cardledger.ledger.customers import registry
 from cardledger.ledger.customers.authentication import state
 from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.registry import locked
+from cardledger.ledger.messaging import outbox
+from cardledger.ledger.projections import accounts, transfers
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.customers.customers import CustomerResource
+from cardledger.schema.wire.webhooks.envelope import WebhookType
+
+_UNDER_WAY: Final = (transfers.PENDING, transfers.PROCESSING)
 
 
 class CustomerInUseError(Exception):
@@ -32,7 +38,8 @@ async def delete(
     Documents that no verification relies on are deleted, the others when their time is over.
 
     None when the platform has no such customer.
-    Raises: CustomerDeletedError; CustomerInUseError while it has an open card, or money.
+    Raises: CustomerDeletedError; CustomerInUseError while it has an open card, a payment under way,
+    or money.
     """
     before = await locked(connection, platform_id, customer_id)
     if before is None:
@@ -43,10 +50,7 @@ async def delete(
     await documents.remove_of_customer(
         connection, platform_id=platform_id, customer_id=customer_id, at=at
     )
-    own = tables.internal_accounts.c.customer_id == customer_id
-    await connection.execute(
-        tables.internal_accounts.update().where(own).values(status="CLOSED", updated_at=at)
-    )
+    await _close_accounts(connection, platform_id, customer_id, at)
     await connection.execute(
         tables.customers.update()
         .where(tables.customers.c.id == customer_id)
@@ -56,14 +60,41 @@ async def delete(
     return await registry.get(connection, platform_id=platform_id, customer_id=customer_id)
 
 
+async def _close_accounts(
+    connection: AsyncConnection, platform_id: Id, customer_id: Id, at: datetime
+) -> None:
+    columns = tables.internal_accounts.c
+    closed = await connection.execute(
+        tables.internal_accounts.update()
+        .where(columns.customer_id == customer_id, columns.status != accounts.CLOSED)
+        .values(status=accounts.CLOSED, updated_at=at)
+        .returning(columns.id)
+    )
+    for (account_id,) in closed.all():
+        account = await accounts.get(connection, platform_id=platform_id, account_id=account_id)
+        assert account is not None, "an account that was closed just now"
+        await connection.execute(
+            outbox.insert(
+                type=WebhookType.INTERNAL_ACCOUNT_STATUS_UPDATED,
+                subject_id=account_id,
+                customer_id=customer_id,
+                platform_id=platform_id,
+                sequence=account.sequence,
+                data=account.wire(),
+                at=at,
+            )
+        )
+
+
 async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
-    card, account = tables.cards.c, tables.internal_accounts.c
+    card, account, transfer = tables.cards.c, tables.internal_accounts.c, tables.transfers.c
     # Issuing a card locks the customer as well, so no card can be added now.
     open_card = await connection.scalar(
         select(card.id).where(card.customer_id == customer_id, card.state != "CLOSED").limit(1)
     )
     if open_card is not None:
-        raise CustomerInUseError("OPEN_CARDS", "the customer has a card that is not CLOSED")
+        message = "The customer has a card that is not CLOSED; close its cards first."
+        raise CustomerInUseError("OPEN_CARDS", message)
     # In the order of their ids, as the engine locks accounts.
     rows = await connection.execute(
         select(account.currency, account.balance, account.held, account.owed, account.pending)
@@ -73,5 +104,20 @@ async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
     )
     for row in rows.all():
         if any((row.balance, row.held, row.owed, row.pending)):
-            message = f"the customer's {row.currency} account has a balance, or owes an amount"
+            message = (
+                f"The customer's {row.currency} account has a balance, or owes an amount; bring it"
+                " to zero first, for example with POST /transfer-out."
+            )
             raise CustomerInUseError("OPEN_BALANCE", message)
+    # After the accounts, whose lock keeps the engine from booking: what failed before is refunded.
+    payment = await connection.scalar(
+        select(transfer.id)
+        .where(transfer.customer_id == customer_id, transfer.status.in_(_UNDER_WAY))
+        .limit(1)
+    )
+    if payment is not None:
+        key = public_id("Transaction", payment)
+        message = (
+            f"The customer has a payment under way, {key}; wait until it has ended, or cancel it."
+        )
+        raise CustomerInUseError("OPEN_PAYMENTS", message)

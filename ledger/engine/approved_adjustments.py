@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.engine.timers import BY_KEY
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -67,7 +66,7 @@ class ApprovedAdjustments:
         for message in messages:
             if message.id in rejected:
                 connection.execute(_REFUSE, [rejected[message.id], message.reference])
-        connection.execute(BY_KEY)
+        connection.execute(inbox.BY_KEY)
         wanted = [message for message in messages if message.id not in rejected]
         return inbox.accept_once(connection, wanted, self._key)
 

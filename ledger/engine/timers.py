@@ -28,13 +28,6 @@ _Place = tuple[datetime, Id]  # In the order of expiries: when, and which card t
 
 _FIRST: Final[_Place] = (datetime(1, 1, 2, tzinfo=UTC), Id(bytes(16)))
 
-BY_KEY: Final = """
-    SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)
-"""
-"""Before `inbox.accept_once`: the inbox is mostly empty, and a plan that reads all of it would be
-kept while it grows."""
-
 _EXPIRED_AFTER: Final = """
     SELECT customer_id, platform_id, card_id, issuer_transaction_token, currency, id, expires_at
     FROM card_transactions WHERE expires_at <= %s AND (expires_at, id) > (%s, %s)
@@ -64,7 +57,7 @@ class Timers:
 
         Returns how many messages were written.
         """
-        connection.execute(BY_KEY)
+        connection.execute(inbox.BY_KEY)
         recent = _expired_after(connection, now, self._newest)
         review = _expired_after(connection, now, self._reviewed)
         due = {message.id: message for _, message in recent + review}
@@ -89,13 +82,13 @@ def enqueue_all_due(
     """
     last = _FIRST
     while page := _expired_after(connection, now, last):
-        connection.execute(BY_KEY)
+        connection.execute(inbox.BY_KEY)
         messages = [_as_of(message, now) for _, message in page]
         yield inbox.accept_once(connection, messages, key)
         last = page[-1][0]
     while rail_connected and (written := _enqueue_confirmations(connection, now, key)):
         yield written
-    connection.execute(BY_KEY)
+    connection.execute(inbox.BY_KEY)
     yield _enqueue_payments(connection, now, key)
 
 

@@ -270,6 +270,14 @@ _ACCEPTED_TYPES: Final = (
 )  # fmt: skip
 
 
+BY_KEY: Final = """
+    SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)
+"""
+"""Before `accept_once`: the inbox is mostly empty, and a plan that reads all of it would be
+kept while it grows."""
+
+
 def accept_once(connection: Connection[Any], messages: Sequence[Message], key: InboxKey) -> int:
     """Write those of `messages`, whose ids are derived, that neither wait nor were rejected.
 

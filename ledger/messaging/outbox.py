@@ -19,9 +19,11 @@ def insert(  # noqa: PLR0913 - a row, by name
     platform_id: Id,
     data: Mapping[str, Any],
     at: datetime,
+    sequence: int | None = None,
 ) -> Insert:
     """Return the statement that appends a webhook with `data`, the current resource.
 
+    `sequence` is the version of the resource, for those that have one.
     For changes outside the engine, which writes its own webhooks by COPY.
     """
     return tables.outbox.insert().values(
@@ -30,7 +32,7 @@ def insert(  # noqa: PLR0913 - a row, by name
         platform_id=platform_id,
         type=type,
         subject_id=subject_id,
-        sequence=None,
+        sequence=sequence,
         data=data,
         recorded_at=at,
     )

@@ -36,13 +36,21 @@ async def submit(
     at: datetime,
 ) -> Message:
     """Record `transfer`, which is new, and send it to the engine."""
-    if transfer.is_internal:
-        transfer = transfer.processing(at=at)
-    else:
-        transfer = (await prepared(connection, transfer, at)).requested(at=at)
-    await connection.execute(transfers.insert(transfer))
+    recorded = sent(await prepared(connection, transfer, at), at=at)
+    await connection.execute(transfers.insert(recorded))
+    await _announce(connection, recorded, at)
+    return await _accept(connection, messages.execution(recorded, reply_to, at), inbox_key)
+
+
+async def hold(connection: AsyncConnection, transfer: Transfer, *, at: datetime) -> None:
+    """Record `transfer`, which is new and waits for an approval of the platform before `send`."""
+    await connection.execute(transfers.insert(await prepared(connection, transfer, at)))
     await _announce(connection, transfer, at)
-    return await _accept(connection, messages.execution(transfer, reply_to, at), inbox_key)
+
+
+def sent(transfer: Transfer, *, at: datetime) -> Transfer:
+    """Return `transfer` as it is once it was sent to the engine."""
+    return transfer.processing(at=at) if transfer.is_internal else transfer.requested(at=at)
 
 
 async def send(
@@ -54,11 +62,11 @@ async def send(
     at: datetime,
 ) -> Message:
     """Send `transfer`, whose row is locked and waits for this, to the engine."""
-    sent = transfer.processing(at=at) if transfer.is_internal else transfer.requested(at=at)
-    await connection.execute(transfers.decide(sent))
+    recorded = sent(transfer, at=at)
+    await connection.execute(transfers.decide(recorded))
     if transfer.is_internal:
-        await _announce(connection, sent, at)
-    return await _accept(connection, messages.execution(sent, reply_to, at), inbox_key)
+        await _announce(connection, recorded, at)
+    return await _accept(connection, messages.execution(recorded, reply_to, at), inbox_key)
 
 
 async def cancel(

@@ -20,6 +20,9 @@ from cardledger.schema.wire.customers.accounts import InternalAccountResource
 ACTIVE: Final = "ACTIVE"
 """The only status in which an account pays, or may fund a card."""
 
+CLOSED: Final = "CLOSED"
+"""The status of an account that neither pays nor receives any more."""
+
 ACCOUNT_LIMIT: Final = 100
 """The most accounts a customer may have: a batch locks all of them."""
 

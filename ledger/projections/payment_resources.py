@@ -1,23 +1,28 @@
 """Transfers, payments and deposits as resources of the API and of webhooks."""
 
-from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from cardledger.ledger.core.payments.conversion import Rate
 from cardledger.ledger.core.payments.payment import Kind
+from cardledger.ledger.core.payments.rails import RAILS
 from cardledger.ledger.projections.transfers import COMPLETED, Deposit, Transfer
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.transactions import (
-    AccountDestination,
-    AccountSource,
     IncomingTransaction,
     OutgoingTransaction,
     PaymentResource,
+)
+from cardledger.schema.wire.common import money, public_id
+from cardledger.schema.wire.payments.parts import (
+    AccountDestination,
+    AccountSource,
     RealtimeFundingSource,
     Refund,
+    RequestedField,
     UmaDestination,
     UmaSource,
 )
-from cardledger.schema.wire.common import money, public_id
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 
@@ -42,17 +47,21 @@ def _direction(transfer: Transfer) -> str:
     return "INCOMING" if transfer.is_incoming else "OUTGOING"
 
 
+def owner(customer_id: Id, platform_id: Id) -> str:
+    """Return the public id of the owner of a payment: a customer, or the platform itself."""
+    resource = "PlatformConfig" if customer_id == platform_id else "Customer"
+    return public_id(resource, customer_id)
+
+
 def outgoing(transfer: Transfer) -> OutgoingTransaction:
     """Return `transfer`, whose money leaves an account of its owner."""
     assert transfer.source_account_id is not None, "money leaves an account"
     return OutgoingTransaction(
         id=transfer.id,
         status=transfer.status,
-        source=AccountSource(
-            account_id=public_id("InternalAccount", transfer.source_account_id),
-        ),
+        source=AccountSource(account_id=source_id(transfer)),
         destination=_destination(transfer),
-        customer_id=transfer.customer_id,
+        customer_id=owner(transfer.customer_id, transfer.platform_id),
         platform_customer_id=transfer.platform_customer_id,
         agent_id=transfer.agent_id,
         sent_amount=money(transfer.amount, transfer.currency),
@@ -61,10 +70,11 @@ def outgoing(transfer: Transfer) -> OutgoingTransaction:
         fees=transfer.fee_amount if transfer.kind != Kind.INTERNAL else None,
         quote_id=transfer.quote_id,
         description=transfer.description,
-        counterparty_information=_object(transfer.counterparty_information),
+        counterparty_information=_counterparty(transfer),
         payment_rail=transfer.payment_rail,
         rail_selection_mode=transfer.rail_selection,
         expected_settlement_at=transfer.expected_settlement_at,
+        settlement_timeline_seconds=_timeline_s(transfer),
         remittance_information=transfer.remittance_information,
         purpose_of_payment=transfer.purpose_of_payment,
         failure_reason=transfer.failure_reason,
@@ -76,16 +86,35 @@ def outgoing(transfer: Transfer) -> OutgoingTransaction:
     )
 
 
+def _counterparty(transfer: Transfer) -> dict[str, Any] | None:
+    known = transfer.counterparty_information
+    return None if known is None else dict(known)
+
+
+def _timeline_s(transfer: Transfer) -> int | None:
+    return None if transfer.payment_rail is None else RAILS[transfer.payment_rail].seconds
+
+
 def _destination(transfer: Transfer) -> AccountDestination | UmaDestination:
     currency = transfer.arriving_currency
     if transfer.uma_address is not None:
         return UmaDestination(uma_address=transfer.uma_address, currency=currency)
+    return AccountDestination(account_id=destination_id(transfer), currency=currency)
+
+
+def source_id(transfer: Transfer) -> str:
+    """Return the public id of the account that `transfer` comes from, which it has."""
+    assert transfer.source_account_id is not None, "it comes from an account"
+    kind = "ExternalAccount" if transfer.kind == Kind.IN else "InternalAccount"
+    return public_id(kind, transfer.source_account_id)
+
+
+def destination_id(transfer: Transfer) -> str:
+    """Return the public id of the account that `transfer` goes to, which it has."""
     assert transfer.destination_account_id is not None, "it goes to an account or an address"
     is_internal = transfer.kind != Kind.OUT or transfer.peer_id is not None
     kind = "InternalAccount" if is_internal else "ExternalAccount"
-    return AccountDestination(
-        account_id=public_id(kind, transfer.destination_account_id), currency=currency
-    )
+    return public_id(kind, transfer.destination_account_id)
 
 
 def incoming_payment(transfer: Transfer) -> IncomingTransaction:
@@ -96,15 +125,19 @@ def incoming_payment(transfer: Transfer) -> IncomingTransaction:
         status=transfer.status,
         source=_source(transfer),
         destination=AccountDestination(
-            account_id=public_id("InternalAccount", transfer.destination_account_id),
-            currency=transfer.currency,
+            account_id=destination_id(transfer), currency=transfer.currency
         ),
-        customer_id=transfer.customer_id,
+        customer_id=owner(transfer.customer_id, transfer.platform_id),
         platform_customer_id=transfer.platform_customer_id,
         agent_id=transfer.agent_id,
         received_amount=money(transfer.amount, transfer.currency),
         description=transfer.description,
-        counterparty_information=_object(transfer.counterparty_information),
+        remittance_information=transfer.remittance_information,
+        purpose_of_payment=transfer.purpose_of_payment,
+        requested_receiver_customer_info_fields=_requested(transfer),
+        rejection_reason=transfer.rejection_reason,
+        expected_settlement_at=transfer.expected_settlement_at,
+        counterparty_information=_counterparty(transfer),
         failure_reason=transfer.failure_reason,
         refund=_refund(transfer),
         receipt_delivery_confirmed_at=transfer.receipt_confirmed_at,
@@ -114,6 +147,12 @@ def incoming_payment(transfer: Transfer) -> IncomingTransaction:
     )
 
 
+def _requested(transfer: Transfer) -> list[RequestedField] | None:
+    if transfer.requested_fields is None:
+        return None
+    return [RequestedField(name=name, mandatory=True) for name in transfer.requested_fields]
+
+
 def _source(transfer: Transfer) -> AccountSource | RealtimeFundingSource | UmaSource:
     if transfer.uma_address is not None:
         return UmaSource(uma_address=transfer.uma_address, currency=transfer.currency)
@@ -121,14 +160,7 @@ def _source(transfer: Transfer) -> AccountSource | RealtimeFundingSource | UmaSo
         return RealtimeFundingSource(
             currency=transfer.currency, remittance_information=transfer.remittance_information
         )
-    kind = "ExternalAccount" if transfer.kind == Kind.IN else "InternalAccount"
-    return AccountSource(
-        account_id=public_id(kind, transfer.source_account_id), currency=transfer.currency
-    )
-
-
-def _object(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if value is None else dict(value)
+    return AccountSource(account_id=source_id(transfer), currency=transfer.currency)
 
 
 def _refund(transfer: Transfer) -> Refund | None:
@@ -145,11 +177,11 @@ def _refund(transfer: Transfer) -> Refund | None:
     )
 
 
-def _exchange_rate(transfer: Transfer) -> float | None:
+def _exchange_rate(transfer: Transfer) -> Decimal | None:
     """Return the price: how many minor units are sent for one that is received."""
     if transfer.rate_numerator is None or transfer.rate_denominator is None:
         return None
-    return float(Rate(transfer.rate_numerator, transfer.rate_denominator).price)
+    return Rate(transfer.rate_numerator, transfer.rate_denominator).price
 
 
 def incoming(deposit: Deposit) -> IncomingTransaction:
@@ -161,7 +193,7 @@ def incoming(deposit: Deposit) -> IncomingTransaction:
         destination=AccountDestination(
             account_id=public_id("InternalAccount", deposit.account_id), currency=deposit.currency
         ),
-        customer_id=deposit.customer_id,
+        customer_id=owner(deposit.customer_id, deposit.platform_id),
         platform_customer_id=deposit.platform_customer_id,
         received_amount=money(deposit.amount, deposit.currency),
         settled_at=deposit.recorded_at,

@@ -172,6 +172,7 @@ class Deposit:
     account_id: Id
     amount: int
     recorded_at: datetime
+    platform_id: Id
     currency: str
     platform_customer_id: str
 
@@ -230,6 +231,15 @@ def decide(transfer: Transfer) -> Update:
             updated_at=transfer.updated_at,
             **({} if transfer.requested_at is None else {"requested_at": transfer.requested_at}),
         )
+    )
+
+
+def confirm_receipt(transfer: Transfer) -> Update:
+    """Return the statement that stores when the receipt of `transfer` was delivered."""
+    return (
+        tables.transfers.update()
+        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
+        .values(receipt_confirmed_at=transfer.receipt_confirmed_at)
     )
 
 
@@ -359,15 +369,18 @@ DEPOSITS: Final[Select[*tuple[Any, ...]]] = (
         _DEPOSIT.account_id,
         _DEPOSIT.amount,
         _DEPOSIT.recorded_at,
+        _DEPOSIT.platform_id,
         _ACCOUNT.currency,
-        _CUSTOMER.platform_customer_id,
+        func.coalesce(_CUSTOMER.platform_customer_id, cast(_DEPOSIT.customer_id, Text)).label(
+            "platform_customer_id"
+        ),
     )
     .join_from(
         tables.deposits,
         tables.internal_accounts,
         (_ACCOUNT.id == _DEPOSIT.account_id) & (_ACCOUNT.customer_id == _DEPOSIT.customer_id),
     )
-    .join(tables.customers, _CUSTOMER.id == _DEPOSIT.customer_id)
+    .join(tables.customers, _CUSTOMER.id == _DEPOSIT.customer_id, isouter=True)
 )
 """The columns that `deposit_from_row` reads, by name."""
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Row, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.projections import payment_resources, transfers
-from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS
+from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS, Transfer
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.tenancy import own
@@ -39,7 +39,10 @@ _DEPOSIT: Final = tables.deposits.c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionFilters:
-    """Conditions on transactions; None matches every one. Times are inclusive."""
+    """Conditions on transactions; None matches every one. Times are inclusive.
+
+    Accounts are internal or external; a platform's own id as `customer_id` selects its payments.
+    """
 
     type: str | None = None
     customer_id: Id | None = None
@@ -96,6 +99,17 @@ async def payment(
     )
     arrived = (await connection.execute(deposit)).one_or_none()
     return None if arrived is None else _incoming(arrived)
+
+
+async def transfer(
+    connection: AsyncConnection, *, platform_id: Id, transfer_id: Id
+) -> Transfer | None:
+    """Return the row of the platform's transfer, or None: a deposit is none."""
+    rows = await connection.execute(
+        TRANSFERS.where(_TRANSFER.id == transfer_id, _TRANSFER.platform_id == platform_id)
+    )
+    row = rows.one_or_none()
+    return None if row is None else transfers.transfer_from_row(row)
 
 
 def _merged(pages: Sequence[_Page], wanted: paging.Wanted) -> paging.Page[Resource]:
@@ -216,12 +230,20 @@ async def _deposits(
         table=tables.deposits,
         matching=[
             _DEPOSIT.platform_id == platform_id,
-            *([_DEPOSIT.account_id == receiver] if receiver is not None else []),
+            *(_received_by(receiver, platform_id) if receiver is not None else []),
             *_among(filters.account_ids, _DEPOSIT.account_id),
             *_common(_DEPOSIT.customer_id, _DEPOSIT.recorded_at, platform_id, filters),
         ],
         wanted=wanted,
         item=_incoming,
+    )
+
+
+def _received_by(account_id: Id, platform_id: Id) -> Iterator[ColumnElement[bool]]:
+    yield _DEPOSIT.account_id == account_id
+    # No index begins with the account; one begins with its owner, who never changes.
+    yield _DEPOSIT.customer_id == own(
+        tables.internal_accounts, account_id, platform_id=platform_id, column="customer_id"
     )
 
 
@@ -243,7 +265,9 @@ def _common(
     filters: TransactionFilters,
 ) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions that transfers and deposits share."""
-    if filters.customer_id is not None:
+    if filters.customer_id == platform_id:
+        yield customer == platform_id
+    elif filters.customer_id is not None:
         yield customer == own(tables.customers, filters.customer_id, platform_id=platform_id)
     if filters.platform_customer_id is not None:
         filtered = tables.customers.alias("filtered").c
@@ -257,15 +281,6 @@ def _common(
         yield created_at >= filters.created_from
     if filters.created_to is not None:
         yield created_at <= filters.created_to
-    # No index begins with the account; one begins with its customer, who never changes.
-    for account_id in (filters.account_id, filters.sender_id, filters.receiver_id):
-        if account_id is not None:
-            yield customer == own(
-                tables.internal_accounts,
-                account_id,
-                platform_id=platform_id,
-                column="customer_id",
-            )
 
 
 def _transfer(row: Row[*tuple[Any, ...]]) -> PaymentResource:

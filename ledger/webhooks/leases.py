@@ -66,8 +66,13 @@ class Delivery:
 
     @property
     def is_retried(self) -> bool:
-        """Whether a failed attempt is retried; a test is sent once."""
-        return self.type != WebhookType.TEST
+        """Whether a failed attempt is retried; tests and requests for approval are sent once."""
+        return self.type != WebhookType.TEST and not self.is_approval
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether its response decides on a payment."""
+        return self.type == WebhookType.INCOMING_PAYMENT_PENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,16 @@ PAUSES: Final = (
 )
 """The pause after the first, second, ... failed attempt; after the tenth, no retry."""
 
+NO_RESPONSE: Final = "no response within"
+"""How the error of an attempt begins whose receiver took too long."""
+
+NO_CONNECTION: Final = "no connection in time"
+"""The error of an attempt whose receiver took too long to accept a connection."""
+
 _RETRY_AFTER_LIMIT: Final = timedelta(hours=1)
 _ALREADY_RECEIVED: Final = 409
 _GONE: Final = 410
+_REFUSALS: Final = frozenset({403, 422})
 _RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 
 
@@ -38,6 +45,7 @@ class Attempt:
     error: str | None
     response_head: str | None
     retry_after: str | None = None  # The header as received.
+    is_approval: bool = False  # Its response decides on a payment.
 
     @property
     def is_gone(self) -> bool:
@@ -46,9 +54,15 @@ class Attempt:
 
     @property
     def delivered(self) -> bool:
-        """Whether the receiver has the webhook: any 2xx, or 409 for one received before."""
+        """Whether the receiver has the webhook: any 2xx, or 409 for one received before.
+
+        A request for approval is also answered by a rejection (403), and by a request for more
+        data (422).
+        """
         if self.status is None:
             return False
+        if self.is_approval and self.status in _REFUSALS:
+            return True
         return 200 <= self.status < 300 or self.status == _ALREADY_RECEIVED  # noqa: PLR2004
 
 

@@ -208,6 +208,25 @@ Index(
     postgresql_where=transfers.c.due_at.isnot(None),
 )
 
+# For lists by an account.
+Index(
+    "transfers_source_account_id_idx",
+    transfers.c.platform_id,
+    transfers.c.source_account_id,
+    transfers.c.id,
+)
+Index(
+    "transfers_destination_account_id_idx",
+    transfers.c.platform_id,
+    transfers.c.destination_account_id,
+    transfers.c.id,
+)
+Index(
+    "transfers_approval_idx",
+    transfers.c.created_at,
+    postgresql_where=transfers.c.needs_approval & (transfers.c.status == "PENDING"),
+)
+
 transfer_events = Table(
     "transfer_events",
     metadata,

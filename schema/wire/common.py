@@ -164,7 +164,18 @@ def _any_id_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a fi
     return Annotated[
         str,
         AfterValidator(parse),
-        PlainSerializer(lambda typed: public_id(typed.resource, typed.key), return_type=str),
+        PlainSerializer(lambda named: public_id(named.resource, named.key), return_type=str),
+        Field(
+            examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"],
+            json_schema_extra={"pattern": f"^({'|'.join(resources)}):{UUID_PATTERN}$"},
+        ),
+    ]
+
+
+def _reference_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a field
+    """Return the type of a field of a response with the public id of one of several types."""
+    return Annotated[
+        str,
         Field(
             examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"],
             json_schema_extra={"pattern": f"^({'|'.join(resources)}):{UUID_PATTERN}$"},
@@ -181,6 +192,10 @@ TransactionId = _id_type("Transaction")
 QuoteId = _id_type("Quote")
 AnyTransactionId = _any_id_type("Transaction", "CardTransaction")
 AnyAccountId = _any_id_type("InternalAccount", "ExternalAccount")
+AnyOwnerId = _any_id_type("Customer", "PlatformConfig")
+AnyAccountReference = _reference_type("InternalAccount", "ExternalAccount")
+OwnerReference = _reference_type("Customer", "PlatformConfig")
+"""The owner of a payment: a customer, or the platform itself."""
 PlatformConfigId = _id_type("PlatformConfig")
 WebhookId = _id_type("Webhook")
 WebhookEndpointId = _id_type("WebhookEndpoint")

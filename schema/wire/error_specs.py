@@ -88,7 +88,7 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     ),
     Code.INVALID_AMOUNT: ErrorSpec(
         400,
-        "The amount is missing or not positive.",
+        "The amount is missing, not positive, or more than the source can spend.",
         "let an agent request a transfer without `amount`",
     ),
     Code.WEBHOOK_ENDPOINT_NOT_SET: ErrorSpec(
@@ -153,6 +153,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "A funding source is not the cardholder's, not active or not fiat.",
         "issue a card with another customer's internal account in `fundingSources`",
     ),
+    Code.EXTERNAL_ACCOUNT_VERIFICATION_REQUIRED: ErrorSpec(
+        400,
+        "The external account is not verified yet.",
+        "transfer to an external account whose number ends in `108`",
+    ),
     Code.UNAUTHORIZED: ErrorSpec(
         401,
         "The credentials are missing, malformed, unknown or of another scheme.",
@@ -174,7 +179,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         " pause forbids the operation; or a page of another site sent the request.",
         "create a customer with a token that has only `VIEW`",
     ),
-    Code.USER_NOT_READY: ErrorSpec(403, "The customer is not ready to make payments."),
+    Code.USER_NOT_READY: ErrorSpec(
+        403,
+        "The customer's identity is not approved, so no payment leaves or enters its accounts.",
+        "transfer to a bank for a customer whose `fullName` ends in `001`",
+    ),
     Code.COUNTERPARTY_NOT_ALLOWED: ErrorSpec(403, "Payments to this counterparty are not allowed."),
     Code.VELOCITY_LIMIT_EXCEEDED: ErrorSpec(403, "The payment exceeds a velocity limit."),
     Code.TRANSACTION_NOT_FOUND: ErrorSpec(
@@ -219,7 +228,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The transaction is not pending the platform's approval.",
         "approve a card transaction",
     ),
-    Code.TRANSACTION_NOT_CANCELLABLE: ErrorSpec(409, "The transaction can no longer be cancelled."),
+    Code.TRANSACTION_NOT_CANCELLABLE: ErrorSpec(
+        409,
+        "The transaction can no longer be cancelled.",
+        "cancel a transfer that is `COMPLETED`",
+    ),
     Code.UMA_ADDRESS_EXISTS: ErrorSpec(
         409,
         "Another customer has this UMA address.",
@@ -256,6 +269,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         409,
         "A closed card cannot be changed.",
         "set `maxSpendPerTransaction` of a closed card",
+    ),
+    Code.SCA_SESSION_REQUIRED: ErrorSpec(
+        409,
+        "The customer has to authenticate the payment.",
+        "transfer to an external account that is not trusted, for a customer of region `DE`",
     ),
     Code.CUSTOMER_DELETED: ErrorSpec(
         410,

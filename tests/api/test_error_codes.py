@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,6 +14,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.error_specs import ERROR_SPECS
 from cardledger.schema.wire.errors import Code
+from tests.api.payments.support import OUT, payer
 from tests.api.support import (
     Api,
     authorization,
@@ -150,6 +152,32 @@ def second_passkey(api: Api) -> httpx2.Response:
     return api.post(path.format(""), {"type": "PASSKEY"})
 
 
+def past_its_rail(api: Api) -> httpx2.Response:
+    ada = payer(api)
+    paid = ada.pays(ada.bank())
+    return api.post(f"/transactions/{paid['id']}/cancel", None)
+
+
+def unproved(api: Api) -> httpx2.Response:
+    ada = payer(api)
+    return api.post(OUT, ada.out(ada.bank("108")))
+
+
+def unknown_payer(api: Api) -> httpx2.Response:
+    ada = payer(api, fullName="Ada 001")
+    return api.post(OUT, ada.out(ada.bank()))
+
+
+def not_authenticated(api: Api) -> httpx2.Response:
+    contacts: dict[str, Any] = {
+        "region": "DE",
+        "email": "ada@example.com",
+        "phoneNumber": "+4915112345678",
+    }
+    ada = payer(api, **contacts)
+    return api.post(OUT, ada.out(ada.bank()))
+
+
 def not_waiting(api: Api) -> httpx2.Response:
     bought = api.authorize(api.active_card()["id"], 100)
     return api.post(f"/transactions/{bought['id']}/approve", None)
@@ -187,6 +215,10 @@ PROVOKE: dict[Code, Provoke] = {
     Code.REFERENCE_NOT_FOUND: lambda api: api.get(f"/cards/Card:{new_id()}"),
     Code.METHOD_NOT_ALLOWED: lambda api: api.http.put("/customers"),
     Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: not_waiting,
+    Code.TRANSACTION_NOT_CANCELLABLE: past_its_rail,
+    Code.EXTERNAL_ACCOUNT_VERIFICATION_REQUIRED: unproved,
+    Code.USER_NOT_READY: unknown_payer,
+    Code.SCA_SESSION_REQUIRED: not_authenticated,
     Code.UMA_ADDRESS_EXISTS: lambda api: twice(api, "umaAddress", f"$ada@{api.uma_domain()}"),
     Code.CONFLICT: lambda api: twice(api, "platformCustomerId", "one-of-a-kind"),
     Code.INVALID_STATE_TRANSITION: processing,

@@ -24,8 +24,6 @@ from tests.api.support import (
     refused,
     webhooks,
 )
-from tests.external_accounts import body as external_account
-from tests.external_accounts import info
 from tests.waiting import eventually
 
 POLICY: dict[str, Any] = {
@@ -288,20 +286,6 @@ def test_a_rail_is_for_external_accounts(one: Scene) -> None:
     body = one.body(destination={"accountId": one.destination, "paymentRail": "ACH"})
 
     refused(one.agent.post(OUT, body), 400, "INVALID_INPUT")
-
-
-def test_a_transfer_to_an_external_account_is_501_and_names_internal_accounts(one: Scene) -> None:
-    details = info("USD_ACCOUNT", accountNumber="123456789")
-    registered = made(
-        one.agent.post(
-            "/agents/me/external-accounts", external_account("USD_ACCOUNT", accountInfo=details)
-        )
-    )
-    body = one.body(destination={"accountId": registered["id"], "paymentRail": "ACH"})
-
-    refusal = refused(one.agent.post(OUT, body), 501, "NOT_IMPLEMENTED")
-
-    assert "two internal accounts" in refusal["message"]
 
 
 def test_accounts_of_others_are_not_found(one: Scene, other_platform: Api) -> None:

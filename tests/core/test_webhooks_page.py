@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cardledger.ledger.webhooks import signatures
+from cardledger.schema.wire.webhooks.envelope import WebhookType
 from cardledger.webhooks.receiver import Receiver, Reply
 from cardledger.webhooks.verification import verify
 from tests.waiting import limit_s
@@ -23,6 +24,26 @@ PRIVATE_DER, PUBLIC_PEM = signatures.new_signing_key()
 OTHER_PEM = signatures.new_signing_key()[1]
 SECRET = signatures.new_webhook_secret()
 OTHER_SECRET = signatures.new_webhook_secret()
+
+
+def types_in(table: str) -> Iterator[str]:
+    """Yield the types of a table; those with a placeholder as their whole group."""
+    for line in table.splitlines():
+        group = ""
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1] if "|" in line else ""):
+            first, dot, last = name.partition(".")
+            group = first or group
+            is_whole = "<" in last
+            yield f"{group}.*" if is_whole else group + dot + last
+
+
+def test_every_type_is_in_the_table() -> None:
+    named = set(types_in(PAGE.partition("## Types")[2].partition("## Allowed")[0]))
+
+    missing = [kind for kind in WebhookType if not {kind, f"{kind.partition('.')[0]}.*"} & named]
+    assert missing == []
+    groups = {kind.partition(".")[0] for kind in WebhookType}
+    assert {name for name in named if name.partition(".")[0] not in groups} == set()
 
 
 def examples(language: str) -> list[str]:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cardledger.ledger.agents import actions
 from cardledger.ledger.cards import lifecycle
 from cardledger.ledger.core import events
 from cardledger.ledger.core.money import MAX_AMOUNT
@@ -17,6 +16,7 @@ from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.decisions import recovery
 from cardledger.ledger.messaging import canaries, timeout_reversals
 from cardledger.ledger.messaging.inbox import fingerprint, shard_of
+from cardledger.ledger.payments import messages as payment_messages
 from cardledger.ledger.projections.event_rows import KINDS, EventRow, from_row, to_row
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.testing.strategies import Story, arbitrary, tight
@@ -158,7 +158,8 @@ def test_an_invalid_event_is_rejected(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        actions.SOURCE,
+        payment_messages.SOURCE,
+        payment_messages.RAIL,
         canaries.SOURCE,
         lifecycle.SOURCE,
         recovery.ENGINE,

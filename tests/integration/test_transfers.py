@@ -22,15 +22,16 @@ from cardledger.ledger.agents.actions import (
     ActionRefusedError,
     Decision,
     RecordedAction,
-    TransferRequest,
 )
 from cardledger.ledger.agents.policy import RefusalReason, Usage
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.payments.drafts import Wanted
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import TypedId
 from tests.databases import fresh_database
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
@@ -421,10 +422,9 @@ def asking(world: World, act: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - wh
 def ask(
     world: World, agent_id: Id, source: Cardholder, destination: Cardholder, amount: int
 ) -> RecordedAction:
-    wanted = TransferRequest(
-        type="TRANSFER_OUT",
-        source_account_id=source.account_id,
-        destination_account_id=destination.account_id,
+    wanted = Wanted(
+        source=TypedId("InternalAccount", source.account_id),
+        destination=TypedId("InternalAccount", destination.account_id),
         amount=amount,
     )
     made: RecordedAction = asking(
@@ -433,6 +433,7 @@ def ask(
             connection,
             platform_id=source.owner.platform_id,
             agent_id=agent_id,
+            kind="TRANSFER_OUT",
             wanted=wanted,
             reply_to=None,
             inbox_key=INBOX_KEY,

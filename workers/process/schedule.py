@@ -1,4 +1,4 @@
-"""What becomes due by itself: timers of card transactions, and adjustments that are approved."""
+"""What becomes due by itself: timers, approved adjustments, answers about payments."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,11 +11,12 @@ from sqlalchemy import Engine as Database
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
 from cardledger.ledger.engine.timers import Timers
 from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.payments.approvals import ApprovalAnswers
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import driver
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
-_PROMPT_S: Final = 0.5  # A person waits for the adjustment that was approved.
+_PROMPT_S: Final = 0.5  # A person waits for the adjustment that was approved; a payer as well.
 
 
 class _Source(Protocol):
@@ -42,11 +43,17 @@ class Schedule:
         self._wake: Final = wake
         timers = Timers(key, rail_connected=rail_connected)
         adjustments = ApprovedAdjustments(key)
+        answers = ApprovalAnswers(key)
         self.tasks: Final[Sequence[PeriodicTask]] = (
             PeriodicTask("timers", partial(self._enqueue, timers), every_s=every_s),
             PeriodicTask(
                 "adjustments",
                 partial(self._enqueue, adjustments),
+                every_s=min(every_s, _PROMPT_S),
+            ),
+            PeriodicTask(
+                "approvals",
+                partial(self._enqueue, answers),
                 every_s=min(every_s, _PROMPT_S),
             ),
         )

@@ -16,6 +16,9 @@ from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.http_client import HttpClient
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
+APPROVAL_TIMEOUT_S: Final = 5.0
+"""How long a platform may take to answer a request for approval: a payment waits."""
+
 _JITTER: Final = (0.8, 1.2)
 
 _log = structlog.get_logger()
@@ -75,7 +78,10 @@ class AttemptMaker:
         signer = self._signers.get(delivery.endpoint_id, delivery.endpoint_version)
         at, started = self._clock(), time.monotonic_ns()
         signatures = signer.sign(delivery.body, webhook_id=delivery.webhook_id, at=at)
-        result = self._http.post(delivery.url, delivery.body, HEADERS | signatures)
+        timeout_s = APPROVAL_TIMEOUT_S if delivery.is_approval else None
+        result = self._http.post(
+            delivery.url, delivery.body, HEADERS | signatures, timeout_s=timeout_s
+        )
         return Attempt(
             at=at,
             ended_at=self._clock(),
@@ -84,6 +90,7 @@ class AttemptMaker:
             error=result.error,
             response_head=result.head,
             retry_after=result.retry_after,
+            is_approval=delivery.is_approval,
         )
 
     def _retry_at(self, delivery: Delivery, attempt: Attempt) -> datetime | None:

@@ -37,6 +37,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
+from cardledger.ledger.webhooks.retry_policy import NO_CONNECTION, NO_RESPONSE
 from cardledger.schema import ssrf
 from cardledger.schema.ssrf import Address
 
@@ -101,14 +102,18 @@ class HttpClient:
             _SsrfGuard(allow_loopback=allow_loopback, resolve=resolve)
         )
 
-    def post(self, url: str, body: bytes, headers: dict[str, str]) -> HttpResult:
-        """Send `body` to `url` once and return the response, within the time budget."""
+    def post(
+        self, url: str, body: bytes, headers: dict[str, str], *, timeout_s: float | None = None
+    ) -> HttpResult:
+        """Send `body` to `url` once and return the response, within the time budget.
+
+        A `timeout_s` is for this request, and at most the budget of the client.
+        """
         # urllib3 would escape some of these characters, and so send to another URL than this one.
         if _NOT_IN_A_URL.search(url):
             return HttpResult(error="the URL contains blanks or control characters")
-        budget = urllib3.Timeout(
-            total=self._timeout_s, connect=min(self._timeout_s, _CONNECT_TIMEOUT_S)
-        )
+        limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        budget = urllib3.Timeout(total=limit_s, connect=min(limit_s, _CONNECT_TIMEOUT_S))
         try:
             response = self._pools.urlopen(
                 "POST",
@@ -122,7 +127,7 @@ class HttpClient:
                 decode_content=False,
             )
         except (HTTPError, OSError, ValueError) as error:
-            return HttpResult(error=self._reason(error))
+            return HttpResult(error=_reason(error, limit_s))
         head = _read_head(response)
         # A connection whose response was read to its end is back in the pool already; any other
         # is closed here, because the rest of a response could be of any length.
@@ -135,25 +140,26 @@ class HttpClient:
         """Close every connection that is not in use."""
         self._pools.clear()
 
-    def _reason(self, error: Exception) -> str:
-        match error:
-            case ForbiddenError():
-                return f"forbidden: {error}"
-            case LocationValueError():
-                # The message of urllib3 repeats the URL, which may contain a token.
-                return f"{type(error).__name__}: the URL cannot be used"
-            case NameResolutionError():
-                return "the host name cannot be resolved"
-            case NewConnectionError():
-                return f"cannot connect: {error.__cause__}"[:_ERROR_LENGTH]
-            case ConnectTimeoutError():
-                return "no connection in time"
-            case ReadTimeoutError():
-                return f"no response within {self._timeout_s:g} s"
-            case SSLError():
-                return f"TLS: {error}"[:_ERROR_LENGTH]
-            case _:
-                return f"{type(error).__name__}: {error}"[:_ERROR_LENGTH]
+
+def _reason(error: Exception, limit_s: float) -> str:
+    match error:
+        case ForbiddenError():
+            return f"forbidden: {error}"
+        case LocationValueError():
+            # The message of urllib3 repeats the URL, which may contain a token.
+            return f"{type(error).__name__}: the URL cannot be used"
+        case NameResolutionError():
+            return "the host name cannot be resolved"
+        case NewConnectionError():
+            return f"cannot connect: {error.__cause__}"[:_ERROR_LENGTH]
+        case ConnectTimeoutError():
+            return NO_CONNECTION
+        case ReadTimeoutError():
+            return f"{NO_RESPONSE} {limit_s:g} s"
+        case SSLError():
+            return f"TLS: {error}"[:_ERROR_LENGTH]
+        case _:
+            return f"{type(error).__name__}: {error}"[:_ERROR_LENGTH]
 
 
 def _read_head(response: urllib3.BaseHTTPResponse) -> str:

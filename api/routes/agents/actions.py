@@ -1,13 +1,11 @@
 """Transfers of agents, their actions, and the transactions of their customer."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import error_responses
+from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.request_context import (
     AgentCall,
     AgentContext,
@@ -16,11 +14,12 @@ from cardledger.api.http.request_context import (
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires_agent
 from cardledger.api.routes import transactions
+from cardledger.api.routes.payments import transfers
+from cardledger.api.routes.payments.amounts import required_amount
 from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import ActionRefusal, TransferRequest
 from cardledger.ledger.agents.policy import AgentPermission
-from cardledger.ledger.customers import external_accounts
+from cardledger.ledger.payments.drafts import RefusedError, Wanted
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import (
     ActionType,
@@ -33,11 +32,9 @@ from cardledger.schema.wire.cards.transactions import (
     TransactionResource,
 )
 from cardledger.schema.wire.common import (
-    MAX_AMOUNT,
     AgentActionId,
     AnyTransactionId,
     Page,
-    TypedId,
 )
 from cardledger.schema.wire.errors import Code
 
@@ -45,33 +42,21 @@ _TAG = "Agent Operations"
 
 router = guarded_router(_TAG)
 
-_CODES: Final[Mapping[ActionRefusal, Code]] = {
-    ActionRefusal.AGENT: Code.FORBIDDEN,
-    ActionRefusal.POLICY: Code.FORBIDDEN,
-    ActionRefusal.SAME_ACCOUNT: Code.SELF_PAYMENT,
-    ActionRefusal.UNKNOWN_SOURCE: Code.REFERENCE_NOT_FOUND,
-    ActionRefusal.UNKNOWN_DESTINATION: Code.REFERENCE_NOT_FOUND,
-    ActionRefusal.CURRENCY: Code.INVALID_CURRENCY,
-}
-_TRANSFER_ERRORS: Final = error_responses(
-    *_CODES.values(), Code.INVALID_AMOUNT, Code.NOT_IMPLEMENTED
-)
-
 
 @router.post(
     "/agents/me/transfer-out",
     status_code=CREATED,
     response_model=AgentActionResource,
-    responses=_TRANSFER_ERRORS,
+    responses=transfers.ERRORS,
 )
 @requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True)
 async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentCall) -> Response:
-    """Transfer money between two internal accounts of the agent's customer, in one currency.
+    """Transfer money from an internal account of the agent's customer, in one currency.
 
-    The policy decides whether the transfer is executed at once, is pending the platform's approval,
-    or is refused (403, with the reason). An executed transfer is returned with its result; with an
-    `Idempotency-Key` it is `PROCESSING`. Insufficient funds are not an error: the transaction is
-    `FAILED`. Transfers to external accounts are not implemented (501).
+    To an external account of the customer, or to another internal one. The policy decides whether
+    the transfer is executed at once, is pending the platform's approval, or is refused (403, with
+    the reason). An executed transfer is returned with its result; with an `Idempotency-Key` it is
+    `PENDING` or `PROCESSING`. Insufficient funds are not an error: the transaction is `FAILED`.
     """
     return await _request(call, body, "TRANSFER_OUT")
 
@@ -80,11 +65,15 @@ async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentCall) 
     "/agents/me/transfer-in",
     status_code=CREATED,
     response_model=AgentActionResource,
-    responses=_TRANSFER_ERRORS,
+    responses=transfers.ERRORS,
 )
 @requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True)
 async def create_agent_transfer_in(body: AgentTransferCreate, call: AgentCall) -> Response:
-    """Transfer money like `transfer-out`; only the type of the action differs."""
+    """Collect money from an external account of the agent's customer into an internal one.
+
+    The policy decides as for `transfer-out`, by the account that is credited. Between two internal
+    accounts only the type of the action differs.
+    """
     return await _request(call, body, "TRANSFER_IN")
 
 
@@ -146,32 +135,33 @@ def _visibility(call: AgentContext) -> transactions.Visibility:
 async def _request(
     call: AgentContext, body: AgentTransferCreate, action_type: ActionType
 ) -> Response:
-    wanted = TransferRequest(
-        type=action_type,
-        amount=_amount(body.amount),
-        source_account_id=await _account(call, body.source.account_id, "source"),
-        destination_account_id=await _account(call, body.destination.account_id, "destination"),
+    wanted = Wanted(
+        source=body.source.account_id,
+        destination=body.destination.account_id,
+        amount=required_amount(body.amount),
+        payment_rail=body.destination.payment_rail,
         remittance_information=body.remittance_information,
         purpose_of_payment=body.purpose_of_payment,
     )
-    if body.destination.payment_rail is not None:
-        message = "applies to external accounts only; leave it out"
-        raise invalid_field("destination.paymentRail", message)
     try:
         async with call.writing() as connection:
             written = await agent_actions.request(
                 connection,
                 platform_id=call.platform_id,
                 agent_id=call.agent.id,
+                kind=action_type,
                 wanted=wanted,
                 reply_to=call.client.reply_list,
                 inbox_key=call.client.inbox_key,
                 at=call.now(),
             )
+            await transfers.check_authentication(call, connection, written.action.transfer)
+    except RefusedError as error:
+        raise transfers.refused(error) from None
     except agent_actions.ActionRefusedError as error:
         details = {"reason": error.reason.value} if error.reason else None
-        raise ApiError(_CODES[error.refusal], str(error), details=details) from None
-    await transactions.carry_out(call, written)
+        raise ApiError(Code.FORBIDDEN, str(error), details=details) from None
+    await transactions.carry_out(call, written.message)
     return resource_response(await action_after(call, written), CREATED)
 
 
@@ -194,38 +184,6 @@ async def _action(call: RequestContext, action_id: Id, agent_id: Id) -> AgentAct
     if action is None:
         raise no_action()
     return action_queries.render(action)
-
-
-def _amount(amount: int | None) -> int:
-    if amount is None:
-        raise invalid_field("amount", "is required", Code.INVALID_AMOUNT)
-    if not 0 < amount <= MAX_AMOUNT:
-        message = f"must be from 1 to {MAX_AMOUNT}"
-        raise invalid_field("amount", message, Code.INVALID_AMOUNT)
-    return amount
-
-
-async def _account(call: AgentContext, account_id: TypedId, field: str) -> Id:
-    """Return the key of an internal account: transfers to others are not implemented.
-
-    Raises: ApiError.
-    """
-    if account_id.resource == "InternalAccount":
-        return account_id.key
-    async with call.reading() as connection:
-        account = await external_accounts.get(
-            connection,
-            platform_id=call.platform_id,
-            account_id=account_id.key,
-            customer_id=call.agent.customer_id,
-        )
-    if account is None:
-        raise not_found(Code.REFERENCE_NOT_FOUND, "external account")
-    message = (
-        f"Transfers with an external account as {field} are not implemented; send two internal"
-        " accounts of the customer in one currency."
-    )
-    raise ApiError(Code.NOT_IMPLEMENTED, message, details={"field": f"{field}.accountId"})
 
 
 def no_action() -> ApiError:

@@ -96,5 +96,5 @@ async def _decide(
         raise transactions.not_pending(error.status) from None
     if written is None:
         raise no_action()
-    await transactions.carry_out(call, written)
+    await transactions.carry_out(call, written.message)
     return resource_response(await action_after(call, written))

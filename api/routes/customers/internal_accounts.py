@@ -11,6 +11,7 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers import updates
+from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
@@ -91,13 +92,33 @@ async def create_customer_internal_account(
 @router.get("/platform/internal-accounts", response_model=PlatformAccounts)
 @requires(Permission.VIEW)
 async def list_platform_internal_accounts(
-    _query: Annotated[PlatformAccountsQuery, Query()],
+    query: Annotated[PlatformAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
-    """List the platform's own internal accounts: always an empty list.
+    """List the platform's own internal accounts, one per currency that it supports, oldest first.
 
-    No payment goes to or from a platform yet, so platforms have no accounts of their own.
+    Fees of its customers' payments are credited to them; transfers go out of them and into them.
     """
-    return resource_response(PlatformAccounts(data=[]))
+    async with call.reading() as connection:
+        platform = await platforms.get(connection, call.platform_id)
+        owned = await accounts.platform_accounts(connection, platform_id=call.platform_id)
+    missing = set(platform.supported_currencies) - {
+        account.balance.currency.code for account in owned
+    }
+    if missing:  # At the first time, and after a currency was added.
+        async with call.writing() as connection:
+            await accounts.open_platform_accounts(
+                connection, platform_id=call.platform_id, currencies=missing, at=call.now()
+            )
+            owned = await accounts.platform_accounts(connection, platform_id=call.platform_id)
+    listed = [account for account in owned if _matches(account, query)]
+    return resource_response(PlatformAccounts(data=listed))
+
+
+def _matches(account: InternalAccountResource, query: PlatformAccountsQuery) -> bool:
+    return query.currency in {None, account.balance.currency.code} and query.type in {
+        None,
+        account.type,
+    }
 
 
 @router.get("/internal-accounts/{internal_account_id}", response_model=InternalAccountResource)

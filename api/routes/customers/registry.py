@@ -180,8 +180,7 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
     except customers.CustomerDeletedError:
         raise ApiError(Code.CUSTOMER_DELETED, "The customer is already deleted.") from None
     except deletion.CustomerInUseError as error:
-        message = f"{error}; close its cards and bring its accounts to zero first"
-        raise ApiError(Code.CONFLICT, message, details={"reason": error.reason}) from None
+        raise ApiError(Code.CONFLICT, str(error), details={"reason": error.reason}) from None
     if deleted is None:
         raise _no_customer()
     return resource_response(deleted)

@@ -93,6 +93,7 @@ class Deposits:
                 account_id=deposit.account_id,
                 amount=deposit.amount,
                 recorded_at=deposit.recorded_at,
+                platform_id=account.platform_id,
                 currency=account.currency,
                 # A platform, which owns accounts as well, is no customer.
                 platform_customer_id=self._changes.snapshot.platform_customer_ids.get(

@@ -1,48 +1,29 @@
 """Actions of agents: the transfers they request, and the approvals of those."""
 
-from typing import Annotated, Final, Literal
+from typing import Literal
 
-from pydantic import Field, StringConstraints
-
-from cardledger.schema.wire.cards.transactions import OutgoingTransaction, PurposeOfPayment
+from cardledger.schema.wire.cards.transactions import PaymentResource
 from cardledger.schema.wire.common import (
-    STORABLE,
     AgentActionId,
     AgentId,
-    AnyAccountId,
+    AnyAccountReference,
     CustomerId,
-    InternalAccountId,
     PageQuery,
     Request,
     Response,
     SortOrder,
     Time,
 )
-from cardledger.schema.wire.customers.account_variants import PaymentRail
-
-MAX_REMITTANCE_LENGTH: Final = 80
+from cardledger.schema.wire.payments.parts import PurposeOfPayment
+from cardledger.schema.wire.payments.transfers import (
+    Remittance,
+    RequestedAmount,
+    TransferDestination,
+    TransferSource,
+)
 
 ActionStatus = Literal["PENDING_APPROVAL", "APPROVED", "REJECTED", "FAILED"]
 ActionType = Literal["TRANSFER_OUT", "TRANSFER_IN"]
-
-Remittance = Annotated[
-    str,
-    StringConstraints(strict=True, min_length=1, max_length=MAX_REMITTANCE_LENGTH),
-    STORABLE,
-]
-
-
-class TransferSource(Request):
-    """The account that is debited."""
-
-    account_id: AnyAccountId
-
-
-class TransferDestination(Request):
-    """The account that is credited; `paymentRail` is for external accounts."""
-
-    account_id: AnyAccountId
-    payment_rail: PaymentRail | None = None
 
 
 class AgentTransferCreate(Request):
@@ -50,7 +31,7 @@ class AgentTransferCreate(Request):
 
     source: TransferSource
     destination: TransferDestination
-    amount: Annotated[int, Field(strict=True)] | None = None
+    amount: RequestedAmount | None = None
     remittance_information: Remittance | None = None
     purpose_of_payment: PurposeOfPayment | None = None
 
@@ -60,8 +41,8 @@ class TransferDetails(Response):
 
     amount: int
     currency: str
-    source_account_id: InternalAccountId
-    destination_account_id: InternalAccountId
+    source_account_id: AnyAccountReference
+    destination_account_id: AnyAccountReference
 
 
 class AgentActionResource(Response):
@@ -79,7 +60,7 @@ class AgentActionResource(Response):
     status: ActionStatus
     type: ActionType
     transfer_details: TransferDetails
-    transaction: OutgoingTransaction | None = None
+    transaction: PaymentResource | None = None
     rejection_reason: str | None = None
     created_at: Time
     updated_at: Time

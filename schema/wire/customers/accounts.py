@@ -1,4 +1,4 @@
-"""Internal accounts: a customer's money, held in the service."""
+"""Internal accounts: money of a customer or of the platform, held in the service."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -70,7 +70,8 @@ class InternalAccountResource(Response):
     `balance` is available for spending. `totalBalance` also includes pulls that are not confirmed
     yet. `heldAmount` is reserved for clearings to come; `owedAmount` is due for clearings that the
     account could not cover. `sequence` is the number of ledger entries of the account, the same
-    number as in its `INTERNAL_ACCOUNT.BALANCE_UPDATED` webhooks.
+    number as in its `INTERNAL_ACCOUNT.BALANCE_UPDATED` webhooks. Without a `customerId` it is the
+    platform's own.
     """
 
     id: InternalAccountId

@@ -1,0 +1,1 @@
+"""Payments: transfers in and out, and what they cost."""
