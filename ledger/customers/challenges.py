@@ -1,7 +1,8 @@
 """Challenges of external accounts by micro-deposits.
 
 Two small amounts are paid to a PENDING account; who can name them receives its payments, and the
-account becomes ACTIVE. Guesses are few: five for a challenge, three challenges for an account.
+account becomes ACTIVE. Guesses are few: five for a challenge, three challenges within 30 days for
+an account, however often its owner registers it.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,9 @@ ATTEMPT_LIMIT: Final = 5
 """The most wrong answers to a challenge."""
 
 CHALLENGE_LIMIT: Final = 3
-"""The most challenges of an account."""
+"""The most challenges of an account within `WINDOW`."""
+
+WINDOW: Final = timedelta(days=30)
 
 LIFETIME: Final = timedelta(days=7)
 
@@ -91,11 +94,11 @@ async def start(  # noqa: PLR0913 - each by name
         raise ChallengeRefusedError(
             ChallengeRefusal.CHALLENGE_OPEN, "The account has a challenge; name its amounts."
         )
-    if await _count(connection, account_id) >= CHALLENGE_LIMIT:
+    if await _count(connection, platform_id, account, since=at - WINDOW) >= CHALLENGE_LIMIT:
         raise ChallengeRefusedError(
             ChallengeRefusal.TOO_MANY_CHALLENGES,
-            f"The account has had {CHALLENGE_LIMIT} challenges, the maximum; delete the account and"
-            " register it again.",
+            f"The account has had {CHALLENGE_LIMIT} challenges within {WINDOW.days} days, the"
+            " maximum; wait.",
         )
     key = new_id()
     await connection.execute(
@@ -206,6 +209,7 @@ async def _locked(
             _ACCOUNTS.status,
             _ACCOUNTS.currency,
             _ACCOUNTS.account_type,
+            _ACCOUNTS.fingerprint,
         )
         .where(*matching)
         .with_for_update()
@@ -229,10 +233,23 @@ async def _latest(connection: AsyncConnection, account_id: Id) -> Row[*tuple[Any
     return rows.one_or_none()
 
 
-async def _count(connection: AsyncConnection, account_id: Id) -> int:
+async def _count(
+    connection: AsyncConnection,
+    platform_id: Id,
+    account: Row[*tuple[Any, ...]],
+    *,
+    since: datetime,
+) -> int:
+    """Count the challenges of an account, and of its deleted registrations, after `since`."""
     count = await connection.scalar(
         select(func.count())
         .select_from(tables.external_account_challenges)
-        .where(_CHALLENGES.external_account_id == account_id)
+        .join(tables.external_accounts, _ACCOUNTS.id == _CHALLENGES.external_account_id)
+        .where(
+            _ACCOUNTS.platform_id == platform_id,
+            _ACCOUNTS.customer_id == account.customer_id,
+            _ACCOUNTS.fingerprint == account.fingerprint,
+            _CHALLENGES.created_at > since,
+        )
     )
     return int(count or 0)

@@ -115,6 +115,19 @@ def test_a_challenge_that_is_guessed_100_times_is_locked_and_so_is_the_account(
     assert ok(api.get(path))["status"] == "PENDING"
 
 
+@pytest.mark.parametrize("of", ["customers", "platform"])
+def test_an_account_that_is_registered_again_gets_no_new_guesses(api: Api, of: str) -> None:
+    wish = unproven(**({"customerId": api.customer()["id"]} if of == "customers" else {}))
+    for _ in range(3):
+        path = path_of(made(api.post(f"/{of}/external-accounts", wish)), of)
+        challenge(api, path)
+        refused(verify(api, path, WRONG), 400, "INVALID_AMOUNT")
+        assert api.delete(path).status_code == 204
+    path = path_of(made(api.post(f"/{of}/external-accounts", wish)), of)
+
+    assert conflict(api.post(f"{path}/challenge", None)) == "TOO_MANY_CHALLENGES"
+
+
 def test_a_wrong_answer_says_how_many_are_left_and_is_counted_under_a_key(
     api: Api, path: str
 ) -> None:

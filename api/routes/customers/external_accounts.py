@@ -184,9 +184,9 @@ async def challenge_external_account(
 ) -> Response:
     """Pay two small amounts to a `PENDING` account, for its owner to name within seven days.
 
-    409 when the account is not `PENDING`, is a wallet, has an open challenge, or has had three. In
-    the sandbox an account whose identifier ends in `108` is `PENDING`, and the amounts are 12 and
-    34. 501 without a payment rail.
+    409 when the account is not `PENDING`, is a wallet, has an open challenge, or has had three
+    within 30 days. In the sandbox an account whose identifier ends in `108` is `PENDING`, and the
+    amounts are 12 and 34. 501 without a payment rail.
     """
     return await _challenge(call, external_account_id)
 
