@@ -23,6 +23,7 @@ from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, made, new_tenant, ok, 
 from tests.api.test_beneficial_owners import add, business
 from tests.api.test_verifications import ADDRESS, COMPLETE, kinds, submit
 from tests.files import PASSPORT, PDF, form, jpeg, pdf_of, png
+from tests.waiting import eventually
 
 PROOFS = ("STATE_COMPANY_REGISTRY", "UTILITY_BILL")
 
@@ -481,6 +482,26 @@ def test_a_document_that_was_submitted_stays_as_it_is(api: Api) -> None:
     assert ok(api.get(f"/documents/{document['id']}")) == document
     later = upload(api, customer["id"])
     assert api.delete(f"/documents/{later['id']}").status_code == 204
+
+
+def test_a_verification_waits_for_a_document_that_is_being_replaced(
+    api: Api, database_url: str
+) -> None:
+    customer = api.customer(fullName="Ada 001", **COMPLETE)
+    key = upload(api, customer["id"])["id"].removeprefix("Document:")
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE %s"
+    )
+
+    with ThreadPoolExecutor() as pool, psycopg.connect(database_url) as replacing:
+        change = "UPDATE documents SET document_type = 'UTILITY_BILL' WHERE id = %s"
+        replacing.execute(change, [key])
+        verification = pool.submit(submit, api, customer)
+        eventually(lambda: rows(database_url, waiting, "%documents%")[0][0] > 0)
+        replacing.commit()
+
+    assert kinds(ok(verification.result())) == [("MISSING_IDENTITY_DOCUMENT", None)]
 
 
 def test_the_documents_of_a_deleted_customer_go_with_it_unless_they_were_submitted(

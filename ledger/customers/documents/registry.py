@@ -295,11 +295,14 @@ async def remove_due(
 async def evidence_of(
     connection: AsyncConnection, *, platform_id: Id, customer_id: Id, keys: KeyRing
 ) -> Sequence[Evidence]:
-    """Return the documents of a customer and of its owners, as a verifier sees them."""
+    """Lock and return the documents of a customer and of its owners, as a verifier sees them.
+
+    None of them is replaced or deleted before the verification has decided.
+    """
     rows = await connection.execute(
-        _SHOWN.where(
-            _DOCUMENTS.platform_id == platform_id, _DOCUMENTS.customer_id == customer_id
-        ).order_by(_DOCUMENTS.id)
+        _SHOWN.where(_DOCUMENTS.platform_id == platform_id, _DOCUMENTS.customer_id == customer_id)
+        .order_by(_DOCUMENTS.id)
+        .with_for_update()
     )
     return [
         Evidence(
