@@ -45,6 +45,7 @@ from cardledger.api.routes import (
     transactions,
 )
 from cardledger.api.routes.agents import actions, approvals, device_codes, management, me
+from cardledger.api.routes.agents import quotes as agent_quotes
 from cardledger.api.routes.customers import (
     beneficial_owners,
     documents,
@@ -63,7 +64,13 @@ from cardledger.api.routes.customers.authentication import (
     resets,
     trust,
 )
-from cardledger.api.routes.exchange import directory, exchange_rates
+from cardledger.api.routes.exchange import (
+    authorizations,
+    directory,
+    exchange_rates,
+    quotes,
+    receivers,
+)
 from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
@@ -117,8 +124,12 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     tokens.router,
     exchange_rates.router,
     directory.router,
+    quotes.router,
+    authorizations.router,
+    receivers.router,
     me.router,
     actions.router,
+    agent_quotes.router,
     approvals.router,
     management.router,
     device_codes.router,
@@ -188,6 +199,7 @@ def create_app(
         app.include_router(sandbox.router, prefix=BASE_PATH)
         app.include_router(end_user_terms.page_router)
         app.include_router(exchange_rates.sandbox_router, prefix=BASE_PATH)
+        app.include_router(quotes.sandbox_router, prefix=BASE_PATH)
     for router in (
         health.router,
         card_embed.router,

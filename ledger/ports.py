@@ -10,7 +10,7 @@ at a system outside is requested and answered by messages (decision 43).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 from fractions import Fraction
@@ -308,6 +308,62 @@ class Directory(Protocol):
         """Return the providers of wallets."""
 
 
+class UmaFailure(Enum):
+    """Why the institution of a UMA address could not be asked."""
+
+    UNSUPPORTED_VERSION = auto()
+    NO_COMMON_VERSION = auto()
+    LOOK_UP_FAILED = auto()
+    KEYS_UNAVAILABLE = auto()
+    PAYMENT_REQUEST_FAILED = auto()
+
+
+class UmaFailedError(Exception):
+    """The institution of a UMA address could not be asked, or gave no usable answer."""
+
+    def __init__(self, failure: UmaFailure) -> None:
+        super().__init__(failure.name)
+        self.failure: Final = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UmaReceiver:
+    """The owner of a UMA address elsewhere: what it takes, and what it asks about the sender.
+
+    `required_fields` by the names of the interface, each with whether it is mandatory.
+    """
+
+    address: str
+    currencies: Sequence[str]
+    name: str | None = None
+    required_fields: Mapping[str, bool] = field(default_factory=dict)
+
+
+class UmaNetwork(Protocol):
+    """Knows the UMA addresses of other institutions."""
+
+    def find(self, address: str) -> UmaReceiver | None:
+        """Return the owner of `address`; None: there is none.
+
+        Raises: UmaFailedError.
+        """
+
+    def accept(self, address: str) -> None:
+        """Agree with the institution of `address` on a payment that is being quoted.
+
+        Raises: UmaFailedError.
+        """
+
+
+class FundingInstructions(Protocol):
+    """Knows how money can be sent to this installation from outside."""
+
+    def for_quote(
+        self, currency: str, network: str | None, reference: str
+    ) -> Sequence[Mapping[str, Any]] | None:
+        """Return the ways to pay a quote; None: none in the currency, or by the network."""
+
+
 # --- composition -------------------------------------------------------------------------------
 
 
@@ -322,6 +378,8 @@ class Adapters:
     funding_rail: FundingRail | None = None
     reference_rates: ReferenceRates | None = None
     directory: Directory | None = None
+    uma_network: UmaNetwork | None = None
+    funding_instructions: FundingInstructions | None = None
 
 
 NONE_CONNECTED: Final = Adapters()

@@ -43,6 +43,7 @@ VIEWS: Final = (
     "parked",
     "platform_exchange_rates",
     "platforms",
+    "quotes",
     "rejection_retries",
     "rejections",
     "system_accounts",

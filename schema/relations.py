@@ -71,6 +71,7 @@ CREATED: Final = {
     "0077": ("authentication_passkeys",),
     "0079": ("external_account_challenges", "kyc_links"),
     "0081": ("transfer_events",),
+    "0086": ("quotes",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -118,6 +119,7 @@ FUNCTIONS: Final = {
     ),
     "0078": ("make_event_of_break(uuid, text)",),
     "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
+    "0086": ("uma_receiver(text)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -117,6 +117,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "platform_exchange_rates": {Role.API: "a"},
     "kyc_links": {Role.API: "adw"},
     "platforms": {Role.API: "w"},
+    "quotes": {Role.API: "aw", Role.WORKER: "dw"},
     "row_counts": _NONE,  # By the trigger of each table that is counted.
     "row_quotas": _NONE,  # By the operator.
     "server_keys": _NONE,  # By the command that rotates the server key.

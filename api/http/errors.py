@@ -63,6 +63,8 @@ NOT_FOUND: Final[Mapping[str, Code]] = {
     "job_id": Code.BULK_UPLOAD_JOB_NOT_FOUND,
     "token_id": Code.TOKEN_NOT_FOUND,
     "transaction_id": Code.TRANSACTION_NOT_FOUND,
+    "quote_id": Code.QUOTE_NOT_FOUND,
+    "receiver_uma_address": Code.UMA_NOT_FOUND,
 }
 """Code of an unknown id by path parameter; every other is `REFERENCE_NOT_FOUND`."""
 

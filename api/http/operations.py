@@ -118,6 +118,20 @@ def error_responses(*codes: Code, implemented: bool = True) -> OpenApiResponses:
     return responses
 
 
+ACCEPTED: Final = 202
+_ALSO: Final = "x-also"
+
+
+def also(status: int) -> OpenApiResponses:
+    """Return the part of `responses` that says: the same result also comes with `status`."""
+    return {status: {"description": "", _ALSO: True}}
+
+
+def also_in(responses: Mapping[int | str, Mapping[str, Any]]) -> list[int]:
+    """Return the statuses that `also` was called with."""
+    return [int(status) for status, response in responses.items() if response.get(_ALSO)]
+
+
 def codes_in(responses: Mapping[int | str, Mapping[str, Any]]) -> dict[int, list[Code]]:
     """Return the codes that `error_responses` was called with, by status."""
     return {

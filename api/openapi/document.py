@@ -31,6 +31,7 @@ from cardledger.api.http.operations import (
     EventStream,
     Form,
     Guarded,
+    also_in,
     codes_in,
     ever_succeeds,
 )
@@ -262,7 +263,8 @@ class _Operation:
             }
         if status != _NO_CONTENT:
             answer["content"] = {"application/json": {"schema": result}}
-        return {str(status): answer}
+        others = also_in(self.route.responses)
+        return {str(each): answer for each in (status, *others)}
 
     def _refusals(self, *, has_body: bool) -> dict[int, list[Code]]:
         """Return the codes by status: those of all operations, of this kind, and its own."""

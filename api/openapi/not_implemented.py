@@ -40,19 +40,6 @@ _PROVIDER: Final = "/stablecoin-provider-accounts"
 
 TABLE: Final[Sequence[Area]] = (
     Area(
-        tag="Cross-Currency Transfers",
-        reason="Quotes need exchange rates, and no source is connected.",
-        operations={
-            "lookUpUmaReceiver": "GET /receiver/uma/{receiverUmaAddress}",
-            "lookUpExternalAccountReceiver": "GET /receiver/external-account/{accountId}",
-            "createQuote": "POST /quotes",
-            "getQuote": "GET /quotes/{quoteId}",
-            "executeQuote": "POST /quotes/{quoteId}/execute",
-            "authorizeQuote": "POST /quotes/{quoteId}/authorize",
-            "resendQuoteAuthorization": "POST /quotes/{quoteId}/authorize/resend",
-        },
-    ),
-    Area(
         tag="Invitations",
         reason="UMA invitations are not supported.",
         operations={
@@ -66,7 +53,6 @@ TABLE: Final[Sequence[Area]] = (
         tag=SANDBOX,
         reason="UMA payments are not supported; deposit with `fund`.",
         operations={
-            "simulateSend": "POST /sandbox/send",
             "simulateUmaReceive": "POST /sandbox/uma/receive",
         },
     ),
@@ -88,15 +74,6 @@ TABLE: Final[Sequence[Area]] = (
             "createDelegatedKey": "POST /auth/delegated-keys",
             "getDelegatedKey": "GET /auth/delegated-keys/{id}",
             "deleteDelegatedKey": "DELETE /auth/delegated-keys/{id}",
-        },
-    ),
-    Area(
-        tag="Agent Operations",
-        reason="Quotes need exchange rates, and no source is connected.",
-        operations={
-            "createAgentQuote": "POST /agents/me/quotes",
-            "getAgentQuote": "GET /agents/me/quotes/{quoteId}",
-            "executeAgentQuote": "POST /agents/me/quotes/{quoteId}/execute",
         },
     ),
     Area(

@@ -25,7 +25,8 @@ from cardledger.schema.wire.customers import (
     uploads,
     verifications,
 )
-from cardledger.schema.wire.payments import parts
+from cardledger.schema.wire.exchange import quotes
+from cardledger.schema.wire.payments import counterparties, parts
 from cardledger.schema.wire.webhooks import endpoints
 
 UNIONS: Final[Mapping[str, tuple[Any, Mode]]] = {
@@ -59,7 +60,8 @@ ENUMS: Final[Mapping[str, Any]] = {
     "CardTransactionEventType": card_transaction_events.EventKind,
     "CardTransactionStatus": card_transactions.CardTransactionStatus,
     "CardTransactionStatusReason": card_transactions.StatusReason,
-    "CounterpartyFieldName": config.CounterpartyFieldName,
+    "CounterpartyFieldName": counterparties.CounterpartyFieldName,
+    "CryptoNetwork": quotes.CryptoNetwork,
     "CustomerType": customers.CustomerType,
     "DeclineReason": card_transactions.DeclineReason,
     "DocumentSide": documents.Side,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from fastapi import Query, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.operations import error_responses
@@ -16,10 +17,13 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.queries import card_transactions, transactions
+from cardledger.ledger.quotes import records as quotes
+from cardledger.ledger.quotes import resources as quote_resources
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventList
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.cards.transactions import (
+    OutgoingTransaction,
     PaymentsQuery,
     TransactionResource,
     TransactionsQuery,
@@ -183,6 +187,20 @@ def _is_visible(transaction: transactions.Resource, visible: Visibility) -> bool
     return bool(transaction.customer_id == public_id("Customer", visible.customer_id))
 
 
+async def _promised(
+    call: RequestContext, connection: AsyncConnection, key: Id, visible: Visibility
+) -> OutgoingTransaction | None:
+    """Return the transaction that a quote promises and that is not executed, if there is one."""
+    quote = await quotes.of_transaction(
+        connection, platform_id=call.platform_id, transaction_id=key
+    )
+    if quote is None or quote.payment_status is not None:
+        return None
+    if visible.account_ids is not None and quote.quote.source_account_id not in visible.account_ids:
+        return None
+    return quote_resources.promised(quote, at=call.now())
+
+
 async def one(
     call: RequestContext, transaction_id: TypedId, visible: Visibility = ALL
 ) -> transactions.Resource:
@@ -205,7 +223,7 @@ async def one(
                 platform_id=call.platform_id,
                 transaction_id=transaction_id.key,
                 account_ids=visible.account_ids,
-            )
+            ) or await _promised(call, connection, transaction_id.key, visible)
     if transaction is None or not _is_visible(transaction, visible):
         raise no_transaction()
     return transaction

@@ -298,6 +298,12 @@ class Settings(BaseSettings):
         description="Days after which a delivery of a webhook is deleted with its attempts, unless"
         " it is still to be sent.",
     )
+    quote_retention_days: int = Field(
+        default=30,
+        ge=1,
+        le=_RETENTION_LIMIT,
+        description="Days after which a quote that expired unexecuted is deleted.",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         min_length=32,

@@ -192,6 +192,7 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> "Worker
         webhook_timeout_s=settings.webhook_timeout_s,
         webhook_retry_scale=settings.webhook_retry_scale,
         webhook_retention=timedelta(days=settings.webhook_retention_days),
+        quote_retention=timedelta(days=settings.quote_retention_days),
         sandbox=settings.sandbox,
         loopback_webhooks=settings.loopback_webhooks,
         sandbox_delay_s=settings.sandbox_delay_s,

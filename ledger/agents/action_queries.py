@@ -5,7 +5,7 @@ alone, so the two cannot contradict each other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,6 +16,10 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import TRANSFERS, Transfer
+from cardledger.ledger.quotes import resources as quote_resources
+from cardledger.ledger.quotes.records import COLUMNS as QUOTE_COLUMNS
+from cardledger.ledger.quotes.records import EXECUTED, Quote, Shown
+from cardledger.ledger.quotes.records import from_row as quote_from_row
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
@@ -26,17 +30,23 @@ from cardledger.schema.wire.agents.actions import (
     AgentActionResource,
     TransferDetails,
 )
+from cardledger.schema.wire.exchange.quotes import QuoteResource
 
 _ACTION: Final = tables.agent_actions.c
 _TRANSFER: Final = tables.transfers.c
 
-_SHOWN: Final = TRANSFERS.with_only_columns(
+_SHOWN_COLUMNS: Final = TRANSFERS.with_only_columns(
     _ACTION.id.label("action_id"),
     *TRANSFERS.selected_columns,
     _ACTION.type,
     _ACTION.rejection_reason,
-).join(tables.agent_actions, _ACTION.id == _TRANSFER.id)
-"""The key for paging, the transfer with its customer's name, and the columns of the action."""
+    *(tables.quotes.c[name] for name in QUOTE_COLUMNS),
+)
+_SHOWN: Final = _SHOWN_COLUMNS.join(tables.agent_actions, _ACTION.id == _TRANSFER.id).join(
+    tables.quotes, tables.quotes.c.id == _TRANSFER.quote_id, isouter=True
+)
+"""The key for paging, the transfer with its customer's name, the columns of the action, and those
+of its quote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +67,7 @@ class Action:
     transfer: Transfer
     type: ActionType
     rejection_reason: str | None
+    quote: Quote | None = None
 
 
 def status_of(transfer: Transfer) -> ActionStatus:
@@ -79,18 +90,35 @@ def render(action: Action) -> AgentActionResource:
         platform_customer_id=transfer.platform_customer_id,
         status=status,
         type=action.type,
-        transfer_details=TransferDetails(
-            amount=transfer.amount,
-            currency=transfer.currency,
-            source_account_id=payment_resources.source_id(transfer),
-            destination_account_id=payment_resources.destination_id(transfer),
-        ),
+        quote=_quote(action),
+        transfer_details=None if action.quote else _details(transfer),
         transaction=(
             payment_resources.resource(transfer) if status in {"APPROVED", "FAILED"} else None
         ),
         rejection_reason=action.rejection_reason,
         created_at=transfer.created_at,
         updated_at=transfer.updated_at,
+    )
+
+
+def _quote(action: Action) -> QuoteResource | None:
+    if action.quote is None:
+        return None
+    shown = Shown(
+        quote=replace(action.quote, status=EXECUTED),  # Reserved, at least.
+        platform_customer_id=action.transfer.platform_customer_id,
+        payment_status=action.transfer.status,
+        awaits_approval=action.transfer.awaits_approval,
+    )
+    return quote_resources.render(shown, None, at=action.transfer.updated_at)
+
+
+def _details(transfer: Transfer) -> TransferDetails:
+    return TransferDetails(
+        amount=transfer.amount,
+        currency=transfer.currency,
+        source_account_id=payment_resources.source_id(transfer),
+        destination_account_id=payment_resources.destination_id(transfer),
     )
 
 
@@ -179,9 +207,14 @@ _CONDITIONS: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
 
 
 def _action(row: Row[*tuple[Any, ...]]) -> Action:
-    _key, *transfer, kind, rejection_reason = row
+    _key, *columns = row
+    of_action, of_quote = columns[: -len(QUOTE_COLUMNS)], columns[-len(QUOTE_COLUMNS) :]
+    *transfer, kind, rejection_reason = of_action
     return Action(
-        transfer=transfers.transfer_from_row(transfer), type=kind, rejection_reason=rejection_reason
+        transfer=transfers.transfer_from_row(transfer),
+        type=kind,
+        rejection_reason=rejection_reason,
+        quote=None if of_quote[0] is None else quote_from_row(of_quote),
     )
 
 

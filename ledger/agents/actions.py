@@ -4,9 +4,11 @@ A policy is evaluated while its agent is locked, so that of two concurrent reque
 what the first has spent.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,7 +26,11 @@ from cardledger.ledger.agents.policy import (
     evaluate_policy,
 )
 from cardledger.ledger.agents.registry import Agent
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.core.payments.conversion import compared
 from cardledger.ledger.core.payments.transfer import FailureReason
+from cardledger.ledger.exchange import rates
+from cardledger.ledger.exchange.rates import Pair, Pricing
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -32,6 +38,8 @@ from cardledger.ledger.payments import drafts, requests
 from cardledger.ledger.payments.drafts import Wanted
 from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import Transfer
+from cardledger.ledger.quotes import execution
+from cardledger.ledger.quotes import records as quotes
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import ActionType
@@ -84,16 +92,20 @@ class RecordedAction:
     message: Message | None
 
 
+_NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
+
+
 # --- policy, pure ------------------------------------------------------------------------------
 
 
 def evaluate_transfer(
-    agent: Agent, used: Usage, transfer: Transfer
+    agent: Agent, used: Usage, transfer: Transfer, elsewhere: Mapping[str, int] = _NOWHERE
 ) -> ExecutionMode | PolicyRefusal:
     """Return how `transfer` is executed by the policy of `agent`, or why it is refused.
 
     The policy must allow every internal account: the source, from which money is spent, and the
     destination. A collection from an external account is measured by the account that it credits.
+    `elsewhere` has the amount in other currencies, for limits in those.
     """
     policy = agent.policy
     measured = (
@@ -107,15 +119,26 @@ def evaluate_transfer(
             " allowedAccountIds."
         )
         return PolicyRefusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
-    spend = Spend(amount=transfer.amount, currency=transfer.currency, account_id=measured)
+    spend = Spend(
+        amount=transfer.amount,
+        currency=transfer.currency,
+        account_id=measured,
+        elsewhere=elsewhere,
+    )
     return evaluate_policy(policy, used, spend)
 
 
-def _objection(agent: Agent | None, used: Usage, transfer: Transfer) -> FailureReason | None:
-    """Return why `transfer` fails although its platform has approved it; None: it does not."""
-    if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
+def _objection(
+    agent: Agent | None, used: Usage, action: Action, elsewhere: Mapping[str, int], at: datetime
+) -> FailureReason | None:
+    """Return why an action fails although its platform has approved it; None: it does not."""
+    transfer, quote = action.transfer, action.quote
+    needed = _PERMISSION if quote is None else AgentPermission.EXECUTE_QUOTES
+    if agent is None or agent.is_paused or not agent.policy.allows(needed):
         return FailureReason.AGENT_NOT_ALLOWED
-    evaluated = evaluate_transfer(agent, used, transfer)
+    if quote is not None and at >= quote.expires_at:
+        return FailureReason.QUOTE_EXPIRED
+    evaluated = evaluate_transfer(agent, used, transfer, elsewhere)
     if not isinstance(evaluated, PolicyRefusal):
         return None
     if evaluated.reason in {RefusalReason.ACCOUNT_NOT_ALLOWED, RefusalReason.CURRENCY_NOT_ALLOWED}:
@@ -124,6 +147,27 @@ def _objection(agent: Agent | None, used: Usage, transfer: Transfer) -> FailureR
 
 
 _PERMISSION: Final = AgentPermission.CREATE_TRANSFERS
+
+
+async def _elsewhere(
+    connection: AsyncConnection, agent: Agent, transfer: Transfer, pricing: Pricing, at: datetime
+) -> dict[str, int]:
+    """Return what `transfer` spends in the other currencies of the agent's policy, rounded up."""
+    policy = agent.policy
+    threshold = policy.approval_threshold
+    currencies = {policy.spending_limits.currency} | ({threshold.currency} if threshold else set())
+    pairs = [Pair(transfer.currency, other) for other in currencies - {transfer.currency}]
+    if not pairs:
+        return {}
+    known = await rates.read(
+        connection, pairs, platform_id=agent.platform_id, pricing=pricing, at=at
+    )
+    found = {pair.destination: known.rate(*pair) for pair in pairs}
+    return {
+        other: compared(transfer.amount, rate)
+        for other, rate in found.items()
+        if rate is not None and compared(transfer.amount, rate) <= MAX_AMOUNT
+    }
 
 
 # --- requests and decisions --------------------------------------------------------------------
@@ -136,6 +180,7 @@ async def request(  # noqa: PLR0913 - each by name
     agent_id: Id,
     kind: ActionType,
     wanted: Wanted,
+    pricing: Pricing,
     reply_to: str | None,
     inbox_key: InboxKey,
     at: datetime,
@@ -144,27 +189,101 @@ async def request(  # noqa: PLR0913 - each by name
 
     Raises: ActionRefusedError; RefusedError of the accounts; nothing has been written.
     """
-    agent = await agents.locked(connection, platform_id=platform_id, agent_id=agent_id)
-    if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
-        raise ActionRefusedError(ActionRefusal.AGENT, "The agent may no longer make transfers.")
+    agent = await _permitted(connection, platform_id, agent_id, _PERMISSION)
     transfer = await draft_transfer(connection, agent, kind, wanted, at)
-    mode = evaluate_transfer(agent, await usage.of_agent(connection, agent_id, at), transfer)
+    return await _begin(
+        connection,
+        agent,
+        Action(transfer=transfer, type=kind, rejection_reason=None),
+        pricing=pricing,
+        reply_to=reply_to,
+        inbox_key=inbox_key,
+        at=at,
+    )
+
+
+async def execute_quote(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    agent_id: Id,
+    quote_id: Id,
+    pricing: Pricing,
+    reply_to: str | None,
+    inbox_key: InboxKey,
+    at: datetime,
+) -> RecordedAction | None:
+    """Execute a quote of the agent, or let it wait for approval: it is used up either way.
+
+    None: the agent has no such quote.
+    Raises: ActionRefusedError; QuoteRefusedError; nothing has been written.
+    """
+    agent = await _permitted(connection, platform_id, agent_id, AgentPermission.EXECUTE_QUOTES)
+    quote = await quotes.locked(
+        connection, platform_id=platform_id, quote_id=quote_id, agent_id=agent_id
+    )
+    if quote is None:
+        return None
+    transfer = await execution.payment(connection, quote, at=at)
+    await connection.execute(quotes.set_status(quote, quotes.EXECUTED, at=at))
+    return await _begin(
+        connection,
+        agent,
+        Action(transfer=transfer, type="EXECUTE_QUOTE", rejection_reason=None, quote=quote),
+        pricing=pricing,
+        reply_to=reply_to,
+        inbox_key=inbox_key,
+        at=at,
+    )
+
+
+async def _permitted(
+    connection: AsyncConnection, platform_id: Id, agent_id: Id, permission: AgentPermission
+) -> Agent:
+    """Lock and return the agent, which may use `permission` at this moment.
+
+    Raises: ActionRefusedError.
+    """
+    agent = await agents.locked(connection, platform_id=platform_id, agent_id=agent_id)
+    if agent is None or agent.is_paused or not agent.policy.allows(permission):
+        raise ActionRefusedError(ActionRefusal.AGENT, "The agent may no longer do this.")
+    return agent
+
+
+async def _begin(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    agent: Agent,
+    wanted: Action,
+    *,
+    pricing: Pricing,
+    reply_to: str | None,
+    inbox_key: InboxKey,
+    at: datetime,
+) -> RecordedAction:
+    """Record an action: executed at once, or waiting for approval, as the policy says.
+
+    Raises: ActionRefusedError.
+    """
+    transfer = wanted.transfer
+    elsewhere = await _elsewhere(connection, agent, transfer, pricing, at)
+    used = await usage.of_agent(connection, agent.id, at)
+    mode = evaluate_transfer(agent, used, transfer, elsewhere)
     if isinstance(mode, PolicyRefusal):
         raise ActionRefusedError(ActionRefusal.POLICY, mode.message, reason=mode.reason)
+    currency = agent.policy.spending_limits.currency
+    measured = (elsewhere[currency], currency) if currency in elsewhere else None
     if mode is ExecutionMode.AUTO:
         message = await requests.submit(
             connection, transfer, inbox_key=inbox_key, reply_to=reply_to, at=at
         )
-        sent = requests.sent(transfer, at=at)
-        action = Action(transfer=sent, type=kind, rejection_reason=None)
-        await _insert_action(connection, action)
+        action = replace(wanted, transfer=requests.sent(transfer, at=at))
+        await _insert_action(connection, action, measured)
         return RecordedAction(action=action, message=message)
-    action = Action(transfer=transfer, type=kind, rejection_reason=None)
     await requests.hold(connection, transfer, at=at)
-    await _insert_action(connection, action)
+    await _insert_action(connection, wanted, measured)
     webhook_type = WebhookType.AGENT_ACTION_PENDING_APPROVAL
-    await _publish(connection, webhook_type, transfer, render(action), at)
-    return RecordedAction(action=action, message=None)
+    await _publish(connection, webhook_type, transfer, render(wanted), at)
+    return RecordedAction(action=wanted, message=None)
 
 
 async def resolve(  # noqa: PLR0913 - each by name
@@ -173,6 +292,7 @@ async def resolve(  # noqa: PLR0913 - each by name
     platform_id: Id,
     transaction_id: Id,
     decision: Decision,
+    pricing: Pricing,
     reply_to: str | None,
     inbox_key: InboxKey,
     at: datetime,
@@ -198,24 +318,27 @@ async def resolve(  # noqa: PLR0913 - each by name
     if not decision.approve:
         rejected = before.transfer.failed(FailureReason.REJECTED_BY_PLATFORM, at=at)
         await _record_rejection_reason(connection, transaction_id, decision.reason)
-        action = Action(transfer=rejected, type=before.type, rejection_reason=decision.reason)
+        action = replace(before, transfer=rejected, rejection_reason=decision.reason)
         await _update(connection, action.transfer, at)
         return RecordedAction(action=action, message=None)
     # The transfer counts for the day of its request, and not against itself.
     used = await usage.of_agent(
         connection, requested_by, before.transfer.created_at, without=transaction_id
     )
-    objection = _objection(agent, used, before.transfer)
+    elsewhere = {}
+    if agent is not None:
+        elsewhere = await _elsewhere(connection, agent, before.transfer, pricing, at)
+    objection = _objection(agent, used, before, elsewhere, at)
     if objection:
         failed = before.transfer.failed(objection, at=at)
         await _update(connection, failed, at)
-        action = Action(transfer=failed, type=before.type, rejection_reason=None)
+        action = replace(before, transfer=failed, rejection_reason=None)
         return RecordedAction(action=action, message=None)
     message = await requests.send(
         connection, before.transfer, inbox_key=inbox_key, reply_to=reply_to, at=at
     )
     sent = requests.sent(before.transfer, at=at)
-    action = Action(transfer=sent, type=before.type, rejection_reason=None)
+    action = replace(before, transfer=sent, rejection_reason=None)
     return RecordedAction(action=action, message=message)
 
 
@@ -244,7 +367,10 @@ async def _lock(connection: AsyncConnection, transfer: Transfer) -> None:
         raise NotPendingError(str(status))
 
 
-async def _insert_action(connection: AsyncConnection, action: Action) -> None:
+async def _insert_action(
+    connection: AsyncConnection, action: Action, measured: tuple[int, str] | None
+) -> None:
+    amount, currency = measured or (None, None)
     transfer = action.transfer
     await connection.execute(
         tables.agent_actions.insert().values(
@@ -254,6 +380,8 @@ async def _insert_action(connection: AsyncConnection, action: Action) -> None:
             platform_id=transfer.platform_id,
             type=action.type,
             created_at=transfer.created_at,
+            measured_amount=amount,
+            measured_currency=currency,
         )
     )
 

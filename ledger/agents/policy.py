@@ -2,7 +2,7 @@
 
 Pure: the amounts spent so far arrive as `Usage`; nothing here reads a clock or a row.
 Amounts are minor units of the currency of the policy's limits. A spend in another currency is
-refused, because there are no exchange rates to convert it by.
+compared by what it is in that one, which arrives with it; without a rate it is refused.
 """
 
 from collections.abc import Mapping
@@ -63,6 +63,7 @@ class AccountRule:
 
 
 _NO_RULES: Final[Mapping[Id, AccountRule]] = MappingProxyType({})
+_NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +113,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """An amount to be spent from an account."""
+    """An amount to be spent from an account; `elsewhere` has it in other currencies, rounded up."""
 
     amount: int
     currency: str
     account_id: Id
+    elsewhere: Mapping[str, int] = field(default_factory=lambda: _NOWHERE)
+
+    def in_currency(self, currency: str) -> int | None:
+        """Return the amount in `currency`; None: there is no rate."""
+        return self.amount if currency == self.currency else self.elsewhere.get(currency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,24 +153,25 @@ def _account(policy: Policy, spend: Spend) -> PolicyRefusal | None:
 
 def _limits(policy: Policy, usage: Usage, spend: Spend) -> PolicyRefusal | None:
     limits, currency = policy.spending_limits, policy.spending_limits.currency
-    if spend.currency != currency:
+    amount = spend.in_currency(currency)
+    if amount is None:
         message = (
-            f"The agent's limits are in {currency}, and {spend.currency} is not converted;"
+            f"The agent's limits are in {currency}, and there is no rate from {spend.currency};"
             f" spend {currency}."
         )
         return PolicyRefusal(reason=RefusalReason.CURRENCY_NOT_ALLOWED, message=message)
     rule = _rule(policy, spend)
     largest = limits.per_transaction if rule.per_transaction is None else rule.per_transaction
-    if spend.amount > largest:
+    if amount > largest:
         message = f"Exceeds the per-transaction limit of {format_amount(largest, currency)}."
         return PolicyRefusal(reason=RefusalReason.PER_TRANSACTION_LIMIT, message=message)
     if limits.daily_count is not None and usage.daily_count >= limits.daily_count:
         message = f"Exceeds the limit of {limits.daily_count} transactions a day (UTC)."
         return PolicyRefusal(reason=RefusalReason.DAILY_TRANSACTION_LIMIT, message=message)
-    if limits.daily is not None and usage.daily_spend + spend.amount > limits.daily:
+    if limits.daily is not None and usage.daily_spend + amount > limits.daily:
         message = _exceeded("daily", limits.daily, usage.daily_spend, currency)
         return PolicyRefusal(reason=RefusalReason.DAILY_LIMIT, message=message)
-    if limits.monthly is not None and usage.monthly_spend + spend.amount > limits.monthly:
+    if limits.monthly is not None and usage.monthly_spend + amount > limits.monthly:
         message = _exceeded("monthly", limits.monthly, usage.monthly_spend, currency)
         return PolicyRefusal(reason=RefusalReason.MONTHLY_LIMIT, message=message)
     return None
@@ -178,11 +185,11 @@ def _exceeded(period: str, limit: int, spent: int, currency: str) -> str:
 
 def _mode(policy: Policy, spend: Spend) -> ExecutionMode:
     threshold = policy.approval_threshold
-    # A threshold in another currency cannot be compared, so it counts as exceeded.
-    if threshold is not None and (
-        spend.currency != threshold.currency or spend.amount > threshold.amount
-    ):
-        return ExecutionMode.APPROVAL_REQUIRED
+    if threshold is not None:
+        amount = spend.in_currency(threshold.currency)
+        # Without a rate it cannot be compared, so the threshold counts as exceeded.
+        if amount is None or amount > threshold.amount:
+            return ExecutionMode.APPROVAL_REQUIRED
     return _rule(policy, spend).execution_mode or policy.default_execution_mode
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import func, select, type_coerce
+from sqlalchemy import case, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,6 +13,7 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 _AGENTS: Final = tables.agents.c
+_ACTION: Final = tables.agent_actions.c
 
 _LIMITS_CURRENCY: Final = ("spendingLimits", "currency")
 
@@ -42,16 +43,22 @@ async def of_agents(
     next_month = (this_month + timedelta(days=31)).replace(day=1)
     transfer = tables.transfers.c
     is_today = (transfer.created_at >= today) & (transfer.created_at < tomorrow)
-    # Transfers from before the limits had their present currency cannot be compared with them.
-    is_measured = transfer.currency == type_coerce(_AGENTS.policy, JSONB)[_LIMITS_CURRENCY].astext
+    limits_currency = type_coerce(_AGENTS.policy, JSONB)[_LIMITS_CURRENCY].astext
+    # What was spent in another currency counts as it was converted when it was requested. Transfers
+    # from before the limits had their present currency cannot be compared with them.
+    measured = case(
+        (transfer.currency == limits_currency, transfer.amount),
+        (_ACTION.measured_currency == limits_currency, _ACTION.measured_amount),
+    )
     spent = (
         select(
             transfer.agent_id,
             func.count().filter(is_today).label("count"),
-            func.coalesce(func.sum(transfer.amount).filter(is_today & is_measured), 0).label("day"),
-            func.coalesce(func.sum(transfer.amount).filter(is_measured), 0).label("month"),
+            func.coalesce(func.sum(measured).filter(is_today), 0).label("day"),
+            func.coalesce(func.sum(measured), 0).label("month"),
         )
         .join_from(tables.transfers, tables.agents, _AGENTS.id == transfer.agent_id)
+        .join(tables.agent_actions, _ACTION.id == transfer.id, isouter=True)
         .where(
             transfer.agent_id.in_(agent_ids),
             transfer.created_at >= this_month,

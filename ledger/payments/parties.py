@@ -151,6 +151,20 @@ async def external(
     )
 
 
+async def currencies_of(
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id
+) -> Sequence[str]:
+    """Return the currencies of the customer's internal accounts; none: there is no customer."""
+    rows = await connection.execute(
+        select(_CUSTOMER.currencies).where(
+            _CUSTOMER.id == customer_id,
+            _CUSTOMER.platform_id == platform_id,
+            ~_CUSTOMER.is_deleted,
+        )
+    )
+    return rows.scalar_one_or_none() or ()
+
+
 def _is_ready(row: Any) -> bool:  # noqa: ANN401 - a row
     if row.platform_customer_id is None:
         return True

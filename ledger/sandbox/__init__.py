@@ -11,9 +11,11 @@ from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
 from cardledger.ledger.sandbox.code_sender import SandboxCodeSender
 from cardledger.ledger.sandbox.directory import SandboxDirectory
 from cardledger.ledger.sandbox.exchange_rates import SandboxExchangeRates
+from cardledger.ledger.sandbox.funding_instructions import SandboxFundingInstructions
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.sandbox.issuer import SandboxIssuer
+from cardledger.ledger.sandbox.uma_network import SandboxUmaNetwork
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 
 
@@ -27,4 +29,6 @@ def adapters(keys: KeyRing, *, delay: timedelta) -> Adapters:
         funding_rail=SandboxFundingRail(delay=delay),
         reference_rates=SandboxExchangeRates(),
         directory=SandboxDirectory(),
+        uma_network=SandboxUmaNetwork(),
+        funding_instructions=SandboxFundingInstructions(),
     )

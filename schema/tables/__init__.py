@@ -97,6 +97,7 @@ from cardledger.schema.tables.queues import (
     rejections,
     stalled_queues,
 )
+from cardledger.schema.tables.quotes import quotes
 from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
 from cardledger.schema.tables.uploads import customer_upload_parts, customer_uploads
 from cardledger.schema.tables.webhooks import (
@@ -208,6 +209,7 @@ __all__ = [
     "platforms",
     "posting_totals",
     "posting_totals_progress",
+    "quotes",
     "rejection_retries",
     "rejections",
     "row_counts",

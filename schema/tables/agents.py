@@ -1,6 +1,7 @@
 """Agents: registry, device codes, actions."""
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -101,16 +102,23 @@ agent_actions = Table(
     Column("agent_id", ForeignKey("agents.id"), nullable=False, comment="The agent."),
     Column("customer_id", ForeignKey(customers.c.id), nullable=False, comment="The customer."),
     Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="The platform."),
-    text_column("type", "TRANSFER_OUT or TRANSFER_IN."),
+    text_column("type", "TRANSFER_OUT, TRANSFER_IN or EXECUTE_QUOTE."),
     text_column(
         "rejection_reason",
         "Reason given by the platform when it rejected the action.",
         nullable=True,
     ),
     timestamp("created_at", "Time of the request."),
+    Column(
+        "measured_amount",
+        BigInteger,
+        comment="What it spends in the currency of the limits of the agent, where that is another"
+        " one: as it was converted at the request; null: in the currency of the transfer.",
+    ),
+    text_column("measured_currency", "Currency of `measured_amount`.", nullable=True),
     PrimaryKeyConstraint("id"),
     ForeignKeyConstraint(["id", "customer_id"], [transfers.c.id, transfers.c.customer_id]),
-    CheckConstraint("type IN ('TRANSFER_OUT', 'TRANSFER_IN')", name="type"),
+    CheckConstraint("type IN ('TRANSFER_OUT', 'TRANSFER_IN', 'EXECUTE_QUOTE')", name="type"),
     comment="Actions requested by agents; their status is that of the transfer.",
 )
 Index("agent_actions_agent_id_idx", agent_actions.c.agent_id, agent_actions.c.id)

@@ -19,6 +19,7 @@ from cardledger.schema.wire.common import (
     Time,
 )
 from cardledger.schema.wire.customers.people import Email
+from cardledger.schema.wire.payments.counterparties import CounterpartyFieldName, RequiredField
 from cardledger.schema.wire.sandbox import CurrencyCode
 from cardledger.schema.wire.webhooks.urls import WebhookUrl, webhook_url
 
@@ -61,28 +62,6 @@ PictureUrl = Annotated[
 
 TransactionType = Literal["INCOMING", "OUTGOING"]
 FeeType = Literal["CROSS_CURRENCY_TRANSACTION"]
-CounterpartyFieldName = Literal[
-    "FULL_NAME",
-    "BIRTH_DATE",
-    "NATIONALITY",
-    "PHONE_NUMBER",
-    "EMAIL",
-    "POSTAL_ADDRESS",
-    "TAX_ID",
-    "REGISTRATION_NUMBER",
-    "USER_TYPE",
-    "COUNTRY_OF_RESIDENCE",
-    "ACCOUNT_IDENTIFIER",
-    "FI_LEGAL_ENTITY_NAME",
-    "FI_ADDRESS",
-    "PURPOSE_OF_PAYMENT",
-    "ULTIMATE_INSTITUTION_COUNTRY",
-    "IDENTIFIER",
-    "BUSINESS_TYPE",
-    "COMPANY_LEGAL_NAME",
-    "ID_TYPE",
-    "ID_NUMBER",
-]
 
 
 class CounterpartyField(Request):
@@ -223,13 +202,6 @@ class ConfigUpdate(Request):
     fee_configs: Annotated[
         Annotated[list[FeeConfigUpdate], Field(max_length=_MAX_FEES)] | None, NOT_NULLABLE
     ] = None
-
-
-class RequiredField(Response):
-    """A field that the platform requests from a counterparty."""
-
-    name: Annotated[str, Documented(CounterpartyFieldName)]
-    mandatory: bool
 
 
 class SupportedCurrency(Response):

@@ -43,7 +43,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "create a customer with `umaAddress` `ada`",
     ),
     Code.INVITATION_CANCELLED: ErrorSpec(400, "The invitation was cancelled."),
-    Code.QUOTE_REQUEST_FAILED: ErrorSpec(400, "The quote could not be obtained; retry."),
+    Code.QUOTE_REQUEST_FAILED: ErrorSpec(
+        400,
+        "The quote could not be obtained, because there is no rate now; retry.",
+        "set the rates from USD to EUR and to USDC to 1e-9 and 1e9, then quote EUR to USDC",
+    ),
     Code.INVALID_PAYREQ_RESPONSE: ErrorSpec(400, "The counterparty's payreq response is invalid."),
     Code.INVALID_RECEIVER: ErrorSpec(400, "The receiver cannot be paid."),
     Code.PARSE_PAYREQ_RESPONSE_ERROR: ErrorSpec(
@@ -53,7 +57,9 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.CERT_CHAIN_EXPIRED: ErrorSpec(400, "The counterparty's certificate chain has expired."),
     Code.INVALID_PUBKEY_FORMAT: ErrorSpec(400, "The counterparty's public key cannot be parsed."),
     Code.MISSING_REQUIRED_UMA_PARAMETERS: ErrorSpec(
-        400, "A UMA request lacks required parameters."
+        400,
+        "The receiver's institution asks for more about the sender; see `senderCustomerInfo`.",
+        "quote a payment to `$asks.usd@sandbox.uma.money` without `senderCustomerInfo`",
     ),
     Code.SENDER_NOT_ACCEPTED: ErrorSpec(
         400, "The receiver does not accept payments from this sender."
@@ -184,7 +190,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The customer's identity is not approved, so no payment leaves or enters its accounts.",
         "transfer to a bank for a customer whose `fullName` ends in `001`",
     ),
-    Code.COUNTERPARTY_NOT_ALLOWED: ErrorSpec(403, "Payments to this counterparty are not allowed."),
+    Code.COUNTERPARTY_NOT_ALLOWED: ErrorSpec(
+        403,
+        "Payments to this counterparty are not allowed.",
+        "look up the receiver `$ada@blocked.example`",
+    ),
     Code.VELOCITY_LIMIT_EXCEEDED: ErrorSpec(403, "The payment exceeds a velocity limit."),
     Code.TRANSACTION_NOT_FOUND: ErrorSpec(
         404,
@@ -197,8 +207,14 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The customer does not exist.",
         "read `/customers/Customer:` and a new UUID",
     ),
-    Code.QUOTE_NOT_FOUND: ErrorSpec(404, "The quote does not exist."),
-    Code.LOOKUP_REQUEST_NOT_FOUND: ErrorSpec(404, "The look-up does not exist."),
+    Code.QUOTE_NOT_FOUND: ErrorSpec(
+        404, "The quote does not exist.", "read `/quotes/Quote:` and a new UUID"
+    ),
+    Code.LOOKUP_REQUEST_NOT_FOUND: ErrorSpec(
+        404,
+        "The look-up does not exist, is of another receiver, or is too old.",
+        "create a quote for a UMA address with `lookupId` `Lookup:` and a new UUID",
+    ),
     Code.TOKEN_NOT_FOUND: ErrorSpec(
         404,
         "The token does not exist.",
@@ -214,7 +230,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The resource or the path does not exist.",
         "read `/cards/Card:` and a new UUID",
     ),
-    Code.UMA_NOT_FOUND: ErrorSpec(404, "The UMA address does not exist."),
+    Code.UMA_NOT_FOUND: ErrorSpec(
+        404,
+        "The UMA address does not exist.",
+        "look up the receiver `$ada@sandbox.uma.money`",
+    ),
     Code.STABLECOIN_PROVIDER_ACCOUNT_NOT_FOUND: ErrorSpec(
         404, "The provider account does not exist."
     ),
@@ -281,21 +301,35 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "delete a customer twice",
     ),
     Code.UNSUPPORTED_UMA_VERSION: ErrorSpec(
-        412, "The counterparty's version of UMA is not supported."
+        412,
+        "The counterparty's version of UMA is not supported.",
+        "look up the receiver `$fail.version.usd@sandbox.uma.money`",
     ),
     Code.ACCOUNT_LOCKED: ErrorSpec(
         423,
         "The customer is locked after too many wrong one-time codes; `details.lockedUntil`.",
         "record six `FAILED_LOGIN_ATTEMPT` events of a customer with `region` `DE`",
     ),
-    Code.PAYREQ_REQUEST_FAILED: ErrorSpec(424, "The payreq request to the counterparty failed."),
+    Code.PAYREQ_REQUEST_FAILED: ErrorSpec(
+        424,
+        "The payreq request to the counterparty failed.",
+        "quote a payment to `$fail.payreq.usd@sandbox.uma.money`",
+    ),
     Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: ErrorSpec(
-        424, "The counterparty's public keys could not be fetched."
+        424,
+        "The counterparty's public keys could not be fetched.",
+        "look up the receiver `$fail.keys.usd@sandbox.uma.money`",
     ),
     Code.NO_COMPATIBLE_UMA_VERSION: ErrorSpec(
-        424, "There is no version of UMA that both sides support."
+        424,
+        "There is no version of UMA that both sides support.",
+        "look up the receiver `$fail.negotiation.usd@sandbox.uma.money`",
     ),
-    Code.LNURLP_REQUEST_FAILED: ErrorSpec(424, "The lnurlp request to the counterparty failed."),
+    Code.LNURLP_REQUEST_FAILED: ErrorSpec(
+        424,
+        "The lnurlp request to the counterparty failed.",
+        "look up the receiver `$fail.lookup.usd@sandbox.uma.money`",
+    ),
     Code.EMAIL_OTP_CREDENTIAL_SYNC_FAILED: ErrorSpec(
         424, "The credential could not be updated with the new e-mail address."
     ),

@@ -24,6 +24,7 @@ from tests.api.support import (
     refused,
     server,
 )
+from tests.api.test_quotes import payer_of, set_rate
 from tests.api.test_transfers import scene_of
 from tests.files import PDF, form, png
 from tests.passkeys import ORIGIN, Passkey
@@ -178,6 +179,35 @@ def not_authenticated(api: Api) -> httpx2.Response:
     return api.post(OUT, ada.out(ada.bank()))
 
 
+def look_up(address: str) -> Provoke:
+    return lambda api: api.get(f"/receiver/uma/{address}")
+
+
+def quote_to(address: str) -> Provoke:
+    def ask(api: Api) -> httpx2.Response:
+        lookup = ok(api.get(f"/receiver/uma/{address}"))["lookupId"]
+        where = {"destinationType": "UMA_ADDRESS", "umaAddress": address}
+        return payer_of(api).asks(where, lookupId=lookup)
+
+    return ask
+
+
+def unknown_lookup(api: Api) -> httpx2.Response:
+    address = "$success.usd@sandbox.uma.money"
+    where = {"destinationType": "UMA_ADDRESS", "umaAddress": address}
+    return payer_of(api).asks(where, lookupId=f"Lookup:{new_id()}")
+
+
+def without_rate(api: Api) -> httpx2.Response:
+    payer = payer_of(api)
+    set_rate(api, "USD", "EUR", 1e-9)
+    set_rate(api, "USD", "USDC", 1e9)
+    source = {"sourceType": "ACCOUNT", "accountId": payer.eur}
+    answer = payer.asks(str(api.account(payer.id, "USDC")["id"]), source=source)
+    set_rate(api, "USD", "EUR", 1.25)
+    return answer
+
+
 def not_waiting(api: Api) -> httpx2.Response:
     bought = api.authorize(api.active_card()["id"], 100)
     return api.post(f"/transactions/{bought['id']}/approve", None)
@@ -210,6 +240,17 @@ PROVOKE: dict[Code, Provoke] = {
     Code.FORBIDDEN: only_view,
     Code.TRANSACTION_NOT_FOUND: lambda api: api.get(f"/transactions/CardTransaction:{new_id()}"),
     Code.USER_NOT_FOUND: lambda api: api.get(f"/customers/Customer:{new_id()}"),
+    Code.QUOTE_REQUEST_FAILED: without_rate,
+    Code.MISSING_REQUIRED_UMA_PARAMETERS: quote_to("$asks.usd@sandbox.uma.money"),
+    Code.COUNTERPARTY_NOT_ALLOWED: look_up("$ada@blocked.example"),
+    Code.QUOTE_NOT_FOUND: lambda api: api.get(f"/quotes/Quote:{new_id()}"),
+    Code.LOOKUP_REQUEST_NOT_FOUND: unknown_lookup,
+    Code.UMA_NOT_FOUND: look_up("$ada@sandbox.uma.money"),
+    Code.UNSUPPORTED_UMA_VERSION: look_up("$fail.version.usd@sandbox.uma.money"),
+    Code.PAYREQ_REQUEST_FAILED: quote_to("$fail.payreq.usd@sandbox.uma.money"),
+    Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: look_up("$fail.keys.usd@sandbox.uma.money"),
+    Code.NO_COMPATIBLE_UMA_VERSION: look_up("$fail.negotiation.usd@sandbox.uma.money"),
+    Code.LNURLP_REQUEST_FAILED: look_up("$fail.lookup.usd@sandbox.uma.money"),
     Code.TOKEN_NOT_FOUND: lambda api: api.get(f"/tokens/Token:{new_id()}"),
     Code.BULK_UPLOAD_JOB_NOT_FOUND: lambda api: api.get(f"/customers/bulk/jobs/Job:{new_id()}"),
     Code.REFERENCE_NOT_FOUND: lambda api: api.get(f"/cards/Card:{new_id()}"),

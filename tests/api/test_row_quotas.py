@@ -12,6 +12,7 @@ from cardledger.schema.ids import Id
 from tests.api.support import Api, made, new_tenant, refused
 from tests.api.test_beneficial_owners import PERSON as OWNER
 from tests.api.test_beneficial_owners import business
+from tests.api.test_quotes import payer_of
 from tests.api.test_transfers import scene_of
 from tests.external_accounts import body as external_account
 
@@ -128,6 +129,8 @@ def test_every_row_of_a_resource_with_a_quota_is_counted(own: Api, database_url:
     assert own.post("/verifications", {"customerId": company}).is_success
     rate = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 1.25}
     assert own.post("/sandbox/exchange-rates", rate).is_success
+    payer = payer_of(own)
+    payer.quote(payer.eur)
 
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT DISTINCT resource FROM row_quotas").fetchall()

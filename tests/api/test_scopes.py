@@ -47,6 +47,9 @@ AGENT_OPERATIONS = {
     "DELETE /agents/me/external-accounts/{externalAccountId}": "MANAGE",
     "POST /agents/me/transfer-in": "TRANSACT",
     "POST /agents/me/transfer-out": "TRANSACT",
+    "POST /agents/me/quotes": "TRANSACT",
+    "GET /agents/me/quotes/{quoteId}": "VIEW",
+    "POST /agents/me/quotes/{quoteId}/execute": "TRANSACT",
 }
 
 # A request for each permission of a token. All are invalid: with the permission they are 400 or

@@ -59,6 +59,20 @@ def test_an_amount_equal_to_a_limit_is_allowed() -> None:
     assert evaluate_policy(policy, before, spend(100)) is ExecutionMode.AUTO
 
 
+def test_a_spend_in_another_currency_is_compared_by_what_it_is_in_that_of_the_limits() -> None:
+    wanted = Spend(amount=1, currency="EUR", account_id=MINE, elsewhere={"USD": 100, "GBP": 7})
+    above = replace(wanted, elsewhere={"USD": 101, "GBP": 7})
+    threshold = replace(POLICY, approval_threshold=ApprovalThreshold(currency="GBP", amount=7))
+    lower = replace(POLICY, approval_threshold=ApprovalThreshold(currency="GBP", amount=6))
+    unknown = replace(POLICY, approval_threshold=ApprovalThreshold(currency="JPY", amount=6))
+
+    assert evaluate_policy(POLICY, Usage(), wanted) is ExecutionMode.AUTO
+    assert reason(POLICY, Usage(), above) is RefusalReason.PER_TRANSACTION_LIMIT
+    assert evaluate_policy(threshold, Usage(), wanted) is ExecutionMode.AUTO
+    assert evaluate_policy(lower, Usage(), wanted) is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluate_policy(unknown, Usage(), wanted) is ExecutionMode.APPROVAL_REQUIRED
+
+
 def test_limits_are_checked_in_the_documented_order() -> None:
     usage = Usage(daily_count=3, daily_spend=300, monthly_spend=3000)
     wanted = Spend(amount=500, currency="EUR", account_id=MINE)

@@ -25,6 +25,7 @@ from cardledger.ledger.agents.actions import (
 )
 from cardledger.ledger.agents.policy import RefusalReason, Usage
 from cardledger.ledger.core.payments.transfer import FailureReason
+from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.payments.drafts import Wanted
 from cardledger.ledger.projections import transfers
@@ -435,6 +436,7 @@ def ask(
             agent_id=agent_id,
             kind="TRANSFER_OUT",
             wanted=wanted,
+            pricing=Pricing(reference=None, spread_bps=0, with_own=True),
             reply_to=None,
             inbox_key=INBOX_KEY,
             at=datetime.now(UTC),
@@ -451,6 +453,7 @@ def decide(world: World, written: RecordedAction, decision: Decision) -> Recorde
             platform_id=written.action.transfer.platform_id,
             transaction_id=written.action.transfer.id,
             decision=decision,
+            pricing=Pricing(reference=None, spread_bps=0, with_own=True),
             reply_to=None,
             inbox_key=INBOX_KEY,
             at=datetime.now(UTC),

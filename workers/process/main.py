@@ -26,6 +26,7 @@ from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
+from cardledger.ledger.quotes.expiry import KEPT as QUOTES_KEPT
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
@@ -94,6 +95,7 @@ class WorkerConfig:
     webhook_timeout_s: float = 15.0
     webhook_retry_scale: float = 1.0
     webhook_retention: timedelta = KEPT
+    quote_retention: timedelta = QUOTES_KEPT
     sandbox: bool = True
     loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
@@ -287,6 +289,7 @@ class _EventWorker:
             self._sweep.wake,
             rail_connected=adapters.funding_rail is not None,
             every_s=every_s,
+            quotes_kept=config.quote_retention,
         )
         self._mover: Final = Mover(
             self._batch_database,

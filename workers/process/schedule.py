@@ -1,7 +1,7 @@
-"""What becomes due by itself: timers, approved adjustments, answers about payments."""
+"""What becomes due by itself: timers, adjustments, answers about payments, ends of quotes."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -12,6 +12,7 @@ from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
 from cardledger.ledger.engine.timers import Timers
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.payments.approvals import ApprovalAnswers
+from cardledger.ledger.quotes import expiry
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import driver
 from cardledger.workers.signals.periodic_task import PeriodicTask
@@ -26,7 +27,7 @@ class _Source(Protocol):
 class Schedule:
     """Puts what is due into the inbox, in threads of its own."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by name
         self,
         database: Database,
         key: InboxKey,
@@ -34,16 +35,19 @@ class Schedule:
         *,
         rail_connected: bool,
         every_s: float,
+        quotes_kept: timedelta = expiry.KEPT,
     ) -> None:
         """Look every `every_s` seconds, sign with `key`, and `wake` who decides what was written.
 
-        Without a funding rail, no pull is confirmed.
+        Without a funding rail, no pull is confirmed. Expired quotes are deleted after
+        `quotes_kept`.
         """
         self._database: Final = database
         self._wake: Final = wake
         timers = Timers(key, rail_connected=rail_connected)
         adjustments = ApprovedAdjustments(key)
         answers = ApprovalAnswers(key)
+        quotes = expiry.Expiry(kept=quotes_kept)
         self.tasks: Final[Sequence[PeriodicTask]] = (
             PeriodicTask("timers", partial(self._enqueue, timers), every_s=every_s),
             PeriodicTask(
@@ -56,6 +60,7 @@ class Schedule:
                 partial(self._enqueue, answers),
                 every_s=min(every_s, _PROMPT_S),
             ),
+            PeriodicTask("quotes", partial(self._enqueue, quotes), every_s=every_s),
         )
 
     def _enqueue(self, source: _Source) -> bool:

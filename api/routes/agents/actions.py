@@ -151,6 +151,7 @@ async def _request(
                 agent_id=call.agent.id,
                 kind=action_type,
                 wanted=wanted,
+                pricing=call.services.pricing,
                 reply_to=call.client.reply_list,
                 inbox_key=call.client.inbox_key,
                 at=call.now(),

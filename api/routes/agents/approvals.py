@@ -88,6 +88,7 @@ async def _decide(
                 transaction_id=action_id,
                 agent_id=agent_id,
                 decision=decision,
+                pricing=call.services.pricing,
                 reply_to=call.client.reply_list,
                 inbox_key=call.client.inbox_key,
                 at=call.now(),

@@ -171,6 +171,7 @@ async def _decide(
                 platform_id=call.platform_id,
                 transaction_id=transfer.id,
                 decision=decision,
+                pricing=call.services.pricing,
                 reply_to=call.client.reply_list,
                 inbox_key=call.client.inbox_key,
                 at=call.now(),

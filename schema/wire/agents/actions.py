@@ -14,6 +14,7 @@ from cardledger.schema.wire.common import (
     SortOrder,
     Time,
 )
+from cardledger.schema.wire.exchange.quotes import QuoteResource
 from cardledger.schema.wire.payments.parts import PurposeOfPayment
 from cardledger.schema.wire.payments.transfers import (
     Remittance,
@@ -23,7 +24,7 @@ from cardledger.schema.wire.payments.transfers import (
 )
 
 ActionStatus = Literal["PENDING_APPROVAL", "APPROVED", "REJECTED", "FAILED"]
-ActionType = Literal["TRANSFER_OUT", "TRANSFER_IN"]
+ActionType = Literal["TRANSFER_OUT", "TRANSFER_IN", "EXECUTE_QUOTE"]
 
 
 class AgentTransferCreate(Request):
@@ -48,6 +49,7 @@ class TransferDetails(Response):
 class AgentActionResource(Response):
     """An action that an agent has requested.
 
+    With `quote` it executes a quote, with `transferDetails` a transfer.
     `APPROVED`: the transfer is being executed or has been; see `transaction`. `FAILED`: the action
     was approved and could not be executed; no money has moved. `transaction` is absent while the
     approval is pending and after a rejection.
@@ -59,7 +61,8 @@ class AgentActionResource(Response):
     platform_customer_id: str
     status: ActionStatus
     type: ActionType
-    transfer_details: TransferDetails
+    quote: QuoteResource | None = None
+    transfer_details: TransferDetails | None = None
     transaction: PaymentResource | None = None
     rejection_reason: str | None = None
     created_at: Time

@@ -63,7 +63,8 @@ LimitCurrency = Annotated[Currency, AfterValidator(_known)]
 class SpendingLimits(Request):
     """Spending limits of an agent, in minor units of `currency`; null is no limit.
 
-    Days and months are in UTC. A transfer in another currency is refused.
+    Days and months are in UTC. What is spent in another currency is converted at the present rate,
+    rounded up.
     """
 
     currency: LimitCurrency

@@ -1,0 +1,77 @@
+"""The execution of quotes: once, before they expire."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.payments import parties, requests
+from cardledger.ledger.projections.transfers import Transfer
+from cardledger.ledger.quotes import records
+from cardledger.ledger.quotes.records import EXECUTED, PENDING, PENDING_AUTHORIZATION, Quote
+from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
+from cardledger.schema.wire.common import format_amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """The payment of an executed quote, and the message that the engine decides."""
+
+    transfer: Transfer
+    message: Message
+
+
+async def execute(
+    connection: AsyncConnection,
+    quote: Quote,
+    *,
+    inbox_key: InboxKey,
+    reply_to: str | None,
+    at: datetime,
+) -> Execution:
+    """Execute `quote`, which is locked: once the caller commits, its source is debited.
+
+    Raises: QuoteRefusedError; nothing has been written.
+    """
+    transfer = await payment(connection, quote, at=at)
+    message = await requests.submit(
+        connection, transfer, inbox_key=inbox_key, reply_to=reply_to, at=at
+    )
+    await connection.execute(records.set_status(quote, EXECUTED, at=at))
+    return Execution(transfer=transfer, message=message)
+
+
+async def payment(connection: AsyncConnection, quote: Quote, *, at: datetime) -> Transfer:
+    """Return the payment of `quote`, which is locked and can be executed, not recorded.
+
+    Raises: QuoteRefusedError.
+    """
+    check_state(quote, at=at)
+    source = await parties.internal(
+        connection, platform_id=quote.platform_id, account_id=quote.source_account_id
+    )
+    assert source is not None, "accounts are never deleted"
+    if not quote.is_funded and quote.agent_id is None and quote.sending_amount > source.spendable:
+        available = format_amount(source.spendable, source.currency)
+        needed = format_amount(quote.sending_amount, source.currency)
+        message = (
+            f"The source can spend {available}, and the quote needs {needed}; add funds, or create"
+            " another quote."
+        )
+        raise QuoteRefusedError(Refusal.FUNDS, message, reason="INSUFFICIENT_FUNDS")
+    return records.payment_of(quote, platform_customer_id=source.platform_customer_id, at=at)
+
+
+def check_state(quote: Quote, *, at: datetime) -> None:
+    """Raise QuoteRefusedError unless `quote` can be executed."""
+    if quote.is_expired(at):
+        message = "The quote has expired; create another one."
+        raise QuoteRefusedError(Refusal.STATE, message, reason="QUOTE_EXPIRED")
+    if quote.status == PENDING_AUTHORIZATION:
+        message = "The customer has to authorize the quote first; see its scaChallenge."
+        raise QuoteRefusedError(Refusal.STATE, message, reason="PENDING_AUTHORIZATION")
+    if quote.status != PENDING:
+        message = "The quote is already executed; see its transaction."
+        raise QuoteRefusedError(Refusal.STATE, message, reason="QUOTE_ALREADY_EXECUTED")
