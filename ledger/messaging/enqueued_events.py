@@ -68,6 +68,23 @@ class Turn(NamedTuple):
     updated_at: datetime
 
 
+# A position is drawn before its event is written, so another transaction's shows here at once.
+_IS_IDLE: Final = """
+    SELECT settled_by IS NULL AND last_position < begins_at AND last_position = (
+        SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM enqueued_events_position_seq)
+    FROM enqueued_events_progress
+"""
+
+
+def is_idle(connection: Connection[Any]) -> bool:
+    """Return whether no event was enqueued since all were moved: a turn would find nothing.
+
+    Reading takes no transaction id, so nothing is written and no commit waits for a flush.
+    """
+    row = connection.execute(_IS_IDLE).fetchone()
+    return row is not None and bool(row[0])
+
+
 # A row, because any login may take any advisory lock; only workers may update it.
 _LOCK: Final = """
     SELECT begins_at, last_position, mark, settled_by, updated_at FROM enqueued_events_progress

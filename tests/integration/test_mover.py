@@ -334,6 +334,33 @@ def test_a_mover_begins_behind_what_no_database_transaction_can_add_to(
     assert world.count("enqueued_events") == 0
 
 
+def test_a_mover_with_nothing_to_move_writes_nothing(
+    world: World, cardholder: Cardholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enqueued_events, "UPDATE_AFTER", timedelta(0))
+    one = mover(world)
+
+    def is_idle() -> bool:
+        with world.database.begin() as connection:
+            return enqueued_events.is_idle(driver(connection))
+
+    def row() -> list[tuple[Any, ...]]:
+        # A lock of the row sets its xmax, an update its xmin.
+        return world.rows("SELECT xmin::text, xmax::text FROM enqueued_events_progress")
+
+    before = is_idle()
+    eventually(lambda: one.move() or is_idle())
+    at_rest = row()
+    one.move()
+    after_a_look = row()
+    enqueue(world, world.clearing(cardholder, "T", 5))
+
+    assert (before, is_idle()) == (False, False)
+    assert after_a_look == at_rest
+    assert one.move()
+    assert row() != at_rest
+
+
 def test_large_events_are_moved_a_megabyte_at_a_time(world: World, cardholder: Cardholder) -> None:
     large = [{**world.clearing(cardholder, f"T{n}", 5), "x": [[]] * 15_000} for n in range(60)]
     enqueue(world, *large, world.clearing(cardholder, "T", 5))

@@ -21,7 +21,7 @@ from cardledger.ledger.messaging import enqueued_events, inbox
 from cardledger.ledger.messaging.enqueued_events import CHANNEL, EnqueuedEvent
 from cardledger.ledger.messaging.inbox import UNROUTED, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH, driver, is_unable
+from cardledger.ledger.storage.engines import driver, is_unable
 from cardledger.ledger.storage.ids import ids_in_order
 from cardledger.schema import connections
 from cardledger.schema.ids import Id
@@ -95,6 +95,8 @@ class Mover:
     def _move(self, limit: int, *, without: Collection[int] = ()) -> bool:
         with self._database.begin() as outer:
             connection = driver(outer)
+            if enqueued_events.is_idle(connection):
+                return False
             turn = enqueued_events.take_turn(connection)
             if turn is None:
                 return False
@@ -105,8 +107,6 @@ class Mover:
             moved = self._write(connection, events, turn.at)
             if not left_out:  # These stay where they are, and where the next look begins.
                 enqueued_events.update_progress(connection, turn, events, are_all=are_all)
-            if not events:  # The lock of the turn alone would make four commits a second wait.
-                connection.execute(COMMIT_WITHOUT_FLUSH)
         if moved.messages:
             self._notify(drain_all((message.lane, message.shard) for message in moved.messages))
         return bool(events)
