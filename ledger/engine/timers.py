@@ -51,6 +51,7 @@ class Timers:
         self._rail_connected: Final = rail_connected
         self._newest: _Place = _FIRST
         self._reviewed: _Place = _FIRST
+        self._payments: _Place = _FIRST
 
     def enqueue_due(self, connection: Connection[Any], now: datetime) -> int:
         """Enqueue timers due at `now`, at most two pages of expiries and one of confirmations.
@@ -67,7 +68,9 @@ class Timers:
         self._reviewed = review[-1][0] if len(review) == PAGE_LIMIT else _FIRST
         if self._rail_connected:
             written += _enqueue_confirmations(connection, now, self._key)
-        return written + _enqueue_payments(connection, now, self._key)
+        # Again and again over all that are due: some may wait in a queue that cannot move.
+        payments, self._payments = _enqueue_payments(connection, now, self._key, self._payments)
+        return written + payments
 
 
 def enqueue_all_due(
@@ -88,22 +91,32 @@ def enqueue_all_due(
         last = page[-1][0]
     while rail_connected and (written := _enqueue_confirmations(connection, now, key)):
         yield written
-    connection.execute(inbox.BY_KEY)
-    yield _enqueue_payments(connection, now, key)
+    last = _FIRST
+    while True:
+        connection.execute(inbox.BY_KEY)
+        written, last = _enqueue_payments(connection, now, key, last)
+        if written:
+            yield written
+        if last == _FIRST:
+            return
 
 
 _DUE_PAYMENTS: Final = """
-    SELECT id, customer_id, platform_id, due_at FROM transfers WHERE due_at <= %s
-    ORDER BY due_at, id LIMIT %s
+    SELECT id, customer_id, platform_id, due_at FROM transfers
+    WHERE due_at <= %s AND (due_at, id) > (%s, %s) ORDER BY due_at, id LIMIT %s
 """
 
 
-def _enqueue_payments(connection: Connection[Any], now: datetime, key: InboxKey) -> int:
-    """Enqueue the next step of a page of payments; each stays due until the step is taken."""
+def _enqueue_payments(
+    connection: Connection[Any], now: datetime, key: InboxKey, place: _Place
+) -> tuple[int, _Place]:
+    """Enqueue the next step of a page of payments after `place`; each stays due until it is taken.
+
+    Returns how many messages were written, and where the next page begins.
+    """
+    rows = connection.execute(_DUE_PAYMENTS, [now, *place, PAGE_LIMIT]).fetchall()
     messages = []
-    for payment, customer, platform, due_at in connection.execute(
-        _DUE_PAYMENTS, [now, PAGE_LIMIT]
-    ).fetchall():
+    for payment, customer, platform, due_at in rows:
         reference = f"{payment}/due/{due_at:%Y%m%dT%H%M%S.%f}"
         body = {
             "type": inbox.TRANSFER_DUE,
@@ -115,7 +128,8 @@ def _enqueue_payments(connection: Connection[Any], now: datetime, key: InboxKey)
         message = address(body, owner, lane=Lane.LIVE, reply_to=None, at=now)
         message.id = derived_id(reference, at=due_at)
         messages.append(message)
-    return inbox.accept_once(connection, messages, key)
+    written = inbox.accept_once(connection, messages, key)
+    return written, (rows[-1][3], rows[-1][0]) if len(rows) == PAGE_LIMIT else _FIRST
 
 
 def _expired_after(

@@ -55,6 +55,10 @@ def cardholder(world: World) -> Cardholder:
         " INSERT INTO seals (closing_id, version, sha256, entries, late_entries, trial_balance)"
         " SELECT id, 1, repeat('0', 64), 0, 0, '[]' FROM closed"
     )
+    world.connection.execute(
+        "INSERT INTO transfer_events VALUES (%s, 1, %s, 'DEBITED', NULL, %s, now(), now())",
+        [new_id(), cardholder.owner.customer_id, new_id()],
+    )
     world.connection.execute("INSERT INTO book_beginnings (first_day) VALUES ('2019-01-01')")
     world.connection.execute("INSERT INTO book_verifications (days) VALUES ('{}')")
     world.connection.execute(

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.payments.conversion import LockedSide, Rate
+from cardledger.ledger.engine import timers
 from cardledger.schema.ids import Id
 from tests.payments import DELAY, Conversion, Desk
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 EUR = Conversion("EUR", Rate(92, 100))
 
@@ -65,6 +67,32 @@ def test_a_payout_is_debited_handed_over_and_completed(
     ]
 
 
+def test_finance_sees_what_happened_to_a_payment(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.out(payer, 4_000)
+    desk.drain()
+
+    journal = world.rows(
+        "SELECT event, debit_kind, credit_kind, reference FROM finance.journal"
+        " WHERE subject_id = %s ORDER BY sequence",
+        payment,
+    )
+    statement = world.rows(
+        "SELECT event, side, amount FROM finance.statement(%s, NULL, NULL)", payer.account_id
+    )
+
+    assert journal == [
+        ("DEBITED", "CUSTOMER", "OUTBOUND_CLEARING", str(payment)),
+        ("COMPLETED", "OUTBOUND_CLEARING", "SANDBOX_FUNDING", str(payment)),
+    ]
+    assert set(statement) == {
+        ("OPENING", None, None),
+        ("DEPOSITED", "C", 10_000),
+        ("DEBITED", "D", 4_000),
+    }
+
+
 @pytest.mark.parametrize(
     ("ending", "reason"),
     [("002", "INSUFFICIENT_FUNDS"), ("003", "ACCOUNT_INVALID"), ("004", "REJECTED_BY_BANK")],
@@ -109,6 +137,23 @@ def test_a_payout_that_fails_later_is_pending_until_then(
     stored = desk.stored(payment)
     assert (stored.status, stored.refund_status) == ("FAILED", "COMPLETED")
     assert world.balance(payer) == 10_000
+
+
+def test_a_step_that_is_due_is_enqueued_until_it_is_taken(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.out(payer, 4_000, "1234567005")
+    desk.drain()
+    schedule = timers.Timers(INBOX_KEY)
+    desk.now += DELAY
+
+    with psycopg.connect(world.worker_url) as connection:
+        written = [schedule.enqueue_due(connection, desk.now) for _ in range(2)]
+    decided = desk.drain()
+
+    assert written == [1, 0]
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert desk.stored(payment).status == "FAILED"
 
 
 def test_what_is_not_there_is_not_debited(world: World, desk: Desk, payer: Cardholder) -> None:

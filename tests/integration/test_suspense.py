@@ -658,7 +658,7 @@ def test_accounts_that_an_earlier_release_did_not_open_are_opened(world: World) 
     assert (first, second) == (["REJECTED"], ["APPLIED"])
     assert len(items(world, cardholder)) == 1
     assert world.rows("SELECT count(*) FROM system_accounts WHERE platform_id = %s", platform) == [
-        (10,)
+        (13,)
     ]
     check(world, cardholder)
 
