@@ -25,6 +25,7 @@ VIEWS: Final = (
     "card_transaction_events",
     "card_transactions",
     "cards",
+    "conversion_details",
     "customer_authentication",
     "customer_upload_parts",
     "customer_uploads",

@@ -72,6 +72,7 @@ CREATED: Final = {
     "0079": ("external_account_challenges", "kyc_links"),
     "0081": ("transfer_events",),
     "0086": ("quotes",),
+    "0090": ("conversion_details",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -67,6 +67,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "parked": {Role.WORKER: "ad"},
     "pending_pulls": {Role.WORKER: "adw"},
     "settlement_details": {Role.WORKER: "a"},
+    "conversion_details": {Role.WORKER: "a"},
     "posting_totals": {Role.WORKER: "a"},
     "account_totals": {Role.WORKER: "a"},
     "posting_totals_progress": {Role.WORKER: "w"},

@@ -353,6 +353,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "description": "Rent of May",
     "destinationAddress": "0x52908400098527886E0F7030069857D2E4169EE7",
     "descriptor": "BLUE BOTTLE COFFEE",
+    "rate": "1.0873",
     "displayName": "Ada Pay",
     "documentHolder": f"Customer:{_ID}",
     "documentNumber": "1020304050",

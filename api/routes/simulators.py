@@ -10,11 +10,12 @@ from fastapi import Response
 from uuid_utils import uuid4
 
 from cardledger.api.http import idempotency
-from cardledger.api.http.errors import ApiError, invalid_field, not_found, unavailable
+from cardledger.api.http.errors import ApiError, not_found, unavailable
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import json_response, resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
+from cardledger.api.routes import simulated_amounts
 from cardledger.api.routes.cards import no_card
 from cardledger.ledger.cards import inquiries
 from cardledger.ledger.core.events import DeclineReason
@@ -163,7 +164,9 @@ async def simulate_clearing(
     if not body.amount:
         _require_open(parent)
         return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
-    fields = {"amount": body.amount} | ({} if body.final is None else {"final": body.final})
+    fields = simulated_amounts.later(card, parent, body.amount, body.merchant_amount)
+    if body.final is not None:
+        fields["final"] = body.final
     return await _apply(call, card_id, card, parent, EventType.CLEARING, fields)
 
 
@@ -229,7 +232,8 @@ async def simulate_return(card_id: CardId, body: SimulateReturn, call: PlatformC
     if body.amount > parent.refundable:
         message = "must be at most the settled amount that has not been refunded"
         raise _out_of_bounds("OVER_REFUND", message, parent.refundable)
-    return await _apply(call, card_id, card, parent, EventType.RETURN, {"amount": body.amount})
+    fields = simulated_amounts.later(card, parent, body.amount, body.merchant_amount)
+    return await _apply(call, card_id, card, parent, EventType.RETURN, fields)
 
 
 @router.post(
@@ -341,12 +345,11 @@ async def _credit(
     if rail is not None and rail.issuer_decline(body.merchant.descriptor):
         # What is declined has not happened: the network has only asked.
         return await _authorize(card_id, body, call, EventType.CREDIT_AUTHORIZATION)
-    card = await _card_in(call, card_id, body)
+    card = await _card_in(call, card_id)
     event = {
         "type": event_type,
         "issuerTransactionToken": str(uuid4()),
-        "amount": body.amount,
-        "currency": card.currency,
+        **await simulated_amounts.billed(call, card, body),
         "merchant": body.merchant,
         "occurredAt": call.now(),
     }
@@ -356,13 +359,12 @@ async def _credit(
 async def _authorize(
     card_id: Id, body: SimulateAuthorization, call: PlatformContext, event_type: EventType
 ) -> Response:
-    card = await _card_in(call, card_id, body)
+    card = await _card_in(call, card_id)
     now = call.now()
     event = {
         "type": event_type,
         "issuerTransactionToken": str(uuid4()),
-        "amount": body.amount,
-        "currency": card.currency,
+        **await simulated_amounts.billed(call, card, body),
         "merchant": body.merchant,
         "occurredAt": now,
         "decideBy": _decide_by(call),
@@ -430,13 +432,11 @@ async def _card(
     return card
 
 
-async def _card_in(call: PlatformContext, card_id: Id, body: SimulateAuthorization) -> CardRoute:
+async def _card_in(call: PlatformContext, card_id: Id) -> CardRoute:
     """Return the route of the caller's card, which is cached: it never changes."""
     card = await call.client.card(card_id, platform_id=call.platform_id)
     if card is None:
         raise no_card()
-    if body.currency.code != card.currency:
-        raise _wrong_currency(card.currency)
     return card
 
 
@@ -452,8 +452,3 @@ def _rejection_error(outcome: Outcome) -> Exception:
         return ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
     # Card and currency were checked before, so the engine has no other reason.
     return AssertionError(f"a simulated event was rejected: {outcome}")
-
-
-def _wrong_currency(currency: str) -> ApiError:
-    message = f"must be {currency}, the currency of the card"
-    return invalid_field("currency.code", message, Code.INVALID_CURRENCY)

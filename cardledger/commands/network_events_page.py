@@ -293,6 +293,10 @@ def page() -> str:
             *_fields(definitions[EventType.CLEARING], common),
             "\n`merchant`:\n\n",
             *_part(definitions["Merchant"]),
+            "\n`conversion`, of an amount that the network has converted:\n\n",
+            *_part(definitions["Conversion"]),
+            "\nIts `merchantAmount`:\n\n",
+            *_part(definitions["ConvertedAmount"]),
             _SETTLEMENT_START,
             *_part(definitions["Settlement"]),
             "\n`merchantAmount`:\n\n",
@@ -347,7 +351,7 @@ def _type(field: Json) -> str:
     """Return type and constraints of a field, in words."""
     if "const" in field:
         return "one of the [types](#types)"
-    if "anyOf" in field:
+    if "anyOf" in field or "$ref" in field:
         return "object, below"
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
     return _TYPES[kinds[0]](field)

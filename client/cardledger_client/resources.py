@@ -52,6 +52,14 @@ class Pulls(Movements):
     pendingCount: int
 
 
+class Conversion(TypedDict):
+    """How the network converted an amount; `rate` is an exact decimal."""
+
+    merchantAmount: CurrencyAmount
+    billingAmount: CurrencyAmount
+    rate: str
+
+
 class CardTransaction(TypedDict):
     """One purchase: what all its events add up to."""
 
@@ -70,6 +78,7 @@ class CardTransaction(TypedDict):
     authorizedAmount: CurrencyAmount
     settledAmount: NotRequired[CurrencyAmount]
     refundedAmount: NotRequired[CurrencyAmount]
+    conversion: NotRequired[Conversion]
     heldAmount: CurrencyAmount
     owedAmount: CurrencyAmount
     writtenOffAmount: NotRequired[CurrencyAmount]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from psycopg import Connection, IsolationLevel
 from sqlalchemy import Engine
@@ -101,10 +101,10 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     report.transfers = _count(connection, "transfers")
     total = _count(connection, "card_transaction_events")
     system_accounts = system_accounts_of(connection)
-    for stored, events, stored_entries in _card_transactions(connection):
+    for record in _card_transactions(connection):
         report.card_transactions += 1
-        _check_card_transaction(report, stored, events, stored_entries, system_accounts)
-        before, report.events = report.events, report.events + len(events)
+        _check_card_transaction(report, record, system_accounts)
+        before, report.events = report.events, report.events + len(record.events)
         if before // _EVENTS_PER_PROGRESS_CALL != report.events // _EVENTS_PER_PROGRESS_CALL:
             progress(report.events, total)
     report.accepted, report.waiting = acceptances.totals(connection)
@@ -127,17 +127,24 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     return report
 
 
+class _Record(NamedTuple):
+    """What is stored about one card transaction."""
+
+    stored: Row
+    events: Sequence[Row]
+    entries: Sequence[Row]
+    conversions: Sequence[Row]
+
+
 def _check_card_transaction(
-    report: Report,
-    stored: Row,
-    events: Sequence[Row],
-    stored_entries: Sequence[Row],
-    system_accounts: SystemAccounts,
+    report: Report, record: _Record, system_accounts: SystemAccounts
 ) -> None:
+    stored, events, stored_entries, conversions = record
     roll_up = card_transaction_rows.from_row(stored)
     name = f"CardTransaction:{roll_up.identity.id}"
     try:
-        folded = list(history.refold(roll_up, events))
+        by_event = {sequence: history.conversion_of(rest) for sequence, *rest in conversions}
+        folded = list(history.refold(roll_up, events, by_event))
         entry_rows = list(_expected_entries(roll_up.identity, events, system_accounts))
     except (ValueError, KeyError) as error:
         report.add_difference(f"{name}: its events cannot be folded: {error!r}")
@@ -196,6 +203,11 @@ _ENTRIES: Final = """
     FROM entries WHERE sequence > 0 ORDER BY subject_id, sequence, line
 """
 
+_CONVERSIONS: Final = """
+    SELECT card_transaction_id, sequence, merchant_amount, merchant_currency, billing_amount, rate
+    FROM conversion_details ORDER BY card_transaction_id, sequence
+"""
+
 _ROLL_UPS: Final = f"""
     SELECT {", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)},
         u.platform_customer_id
@@ -205,12 +217,14 @@ _ROLL_UPS: Final = f"""
 
 def _card_transactions(
     connection: Connection[Any],
-) -> Iterator[tuple[Row, list[Row], list[Row]]]:
-    """Yield every card transaction with its events and its entries, in ascending id."""
+) -> Iterator[_Record]:
+    """Yield every card transaction with its events, entries and conversions, in ascending id."""
     events = Grouped(connection, "events", _EVENTS)
     stored_entries = Grouped(connection, "entries", _ENTRIES)
+    conversions = Grouped(connection, "conversions", _CONVERSIONS)
     for row in cursors.stream(connection, "card_transactions", _ROLL_UPS):
-        yield row, events.of(row[0]), stored_entries.of(row[0])
+        key = row[0]
+        yield _Record(row, events.of(key), stored_entries.of(key), conversions.of(key))
 
 
 def _count(connection: Connection[Any], table: str) -> int:

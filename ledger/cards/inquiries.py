@@ -38,6 +38,7 @@ class Parent:
     authorized: int
     settled: int  # Of a credit: what was credited.
     refunded: int  # Credits as well.
+    merchant_currency: str | None  # Of a purchase in another currency than the card's.
     is_credit: bool  # An authorized credit without a purchase, or a settled one.
 
     @property
@@ -137,6 +138,7 @@ async def spending(
             parents.authorizations,
             parents.settlement_count,
             parents.credit_authorized,
+            parents.merchant_currency,
         )
         .outerjoin_from(
             tables.cards,
@@ -167,6 +169,7 @@ async def spending(
             authorized=(row.credit_authorized or 0) if is_credit else row.authorized,
             settled=row.refunded if is_credit else row.settled,
             refunded=row.refunded,
+            merchant_currency=row.merchant_currency,
             is_credit=is_credit,
         )
     return Spending(currency=row.currency, parent=parent)

@@ -17,12 +17,18 @@ from cardledger.ledger.core.card_transaction import Decision
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.status import Status
-from cardledger.ledger.engine.parsing import RejectedError, occurred_at, settlement_of
+from cardledger.ledger.engine.parsing import (
+    RejectedError,
+    conversion_of,
+    occurred_at,
+    settlement_of,
+)
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
     Closing,
     ClosingPage,
+    ConversionRecord,
     Dates,
     DepositRecord,
     EntryRecord,
@@ -40,7 +46,7 @@ from cardledger.ledger.engine.records import (
 )
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.adjustments import Adjustment
-from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance
+from cardledger.ledger.projections.card_transaction import Conversion, Identity, RollUp, advance
 from cardledger.ledger.projections.event_rows import to_row
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
@@ -105,6 +111,7 @@ class PendingWrites:
     events: list[EventRecord] = field(default_factory=list)
     entries: list[EntryRecord] = field(default_factory=list)
     settlements: list[SettlementRecord] = field(default_factory=list)
+    conversions: list[ConversionRecord] = field(default_factory=list)
     suspended: list[SuspenseItem] = field(default_factory=list)
     resolved: list[SuspenseItem] = field(default_factory=list)  # Of those that were loaded.
     deposits: list[DepositRecord] = field(default_factory=list)
@@ -126,6 +133,8 @@ class PendingWrites:
     written_off: set[CardTransactionContext] = field(default_factory=set)
     # Of `card_transactions`, those with an authorization of a credit.
     credits: set[CardTransactionContext] = field(default_factory=set)
+    # Of `card_transactions`, those with a conversion.
+    converted: set[CardTransactionContext] = field(default_factory=set)
     accounts: list[LockedAccount] = field(default_factory=list)
 
     @property
@@ -193,6 +202,8 @@ class ChangeSet:
                 )
             )
         dates = Dates(moment, day, settlement, late_from)
+        if "conversion" in message.body:
+            dates.conversion = conversion_of(message.body)
         self._dated = (message, dates)
         return dates
 
@@ -265,6 +276,8 @@ class ChangeSet:
             self.writes.written_off.add(context)
         if state.credit_authorized is not None:
             self.writes.credits.add(context)
+        if after.conversion is not None:
+            self.writes.converted.add(context)
 
     def book(  # noqa: PLR0913 - the columns of an entry
         self,
@@ -363,6 +376,25 @@ class ChangeSet:
                 None if amount is None else amount.currency,
                 None if interchange is None else Decimal(interchange),
                 settlement.fee_program,
+                self.now,
+            )
+        )
+
+    def keep_conversion(
+        self, conversion: Conversion, of: Identity, *, sequence: int, message_id: Id
+    ) -> None:
+        """Append how the network converted the amount of a message; as `keep_settlement`."""
+        self.writes.conversions.append(
+            (
+                of.id,
+                sequence,
+                of.customer_id,
+                of.platform_id,
+                message_id,
+                conversion.merchant_amount,
+                conversion.merchant_currency,
+                conversion.billing_amount,
+                conversion.rate,
                 self.now,
             )
         )

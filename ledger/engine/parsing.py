@@ -27,8 +27,9 @@ from cardledger.ledger.engine.records import (
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.conversion import CONVERSION, Conversion
 from cardledger.schema.wire.errors import explain
-from cardledger.schema.wire.network_events import AUTHORIZATIONS, SETTLED, parse_time
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, SETTLED, EventType, parse_time
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from cardledger.schema.wire.settlement import SETTLEMENT, Settlement
 
@@ -398,6 +399,20 @@ def settlement_of(body: Mapping[str, Any]) -> Settlement | None:
         return SETTLEMENT.validate_python(value)
     except ValidationError as error:
         raise malformed(f"settlement: {explain(error)}") from error
+
+
+def conversion_of(body: Mapping[str, Any]) -> Conversion | None:
+    """Return the conversion in `body`; None when there is none, or its type has none.
+
+    Raises: RejectedError when it is not what the wire allows.
+    """
+    value = body.get("conversion")
+    if value is None or body.get("type") == EventType.AUTHORIZATION_EXPIRY:
+        return None
+    try:
+        return CONVERSION.validate_python(value)
+    except ValidationError as error:
+        raise malformed(f"conversion: {explain(error)}") from error
 
 
 def time_of(body: Mapping[str, Any], name: str) -> datetime | None:

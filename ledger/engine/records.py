@@ -14,6 +14,7 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.conversion import Conversion
 from cardledger.schema.wire.outcomes import OutcomeType
 from cardledger.schema.wire.settlement import Settlement
 
@@ -26,6 +27,7 @@ class Dates:
     posted_on: date
     settlement: Settlement | None  # What the message says about it.
     late_from: date | None = None  # The day that was not open any more.
+    conversion: Conversion | None = None  # Of the message's amount, where the network has done one.
 
 
 @dataclass(slots=True)
@@ -198,6 +200,21 @@ SettlementRecord = tuple[
     datetime,  # recorded_at
 ]
 """A row of `settlement_details`."""
+
+
+ConversionRecord = tuple[
+    Id,  # card_transaction_id
+    int,  # sequence
+    Id,  # customer_id
+    Id,  # platform_id
+    Id,  # message_id
+    int,  # merchant_amount
+    str,  # merchant_currency
+    int,  # billing_amount
+    Decimal,  # rate
+    datetime,  # recorded_at
+]
+"""A row of `conversion_details`."""
 
 
 class Parked(NamedTuple):

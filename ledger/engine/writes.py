@@ -16,6 +16,7 @@ from psycopg import Connection
 from cardledger.ledger.engine.change_set import PendingWrites
 from cardledger.ledger.engine.records import (
     CardTransactionKey,
+    ConversionRecord,
     DepositRecord,
     EntryRecord,
     EventRecord,
@@ -47,6 +48,7 @@ from cardledger.schema.ids import Id
 _EVENTS: Final = Copy(tables.card_transaction_events)
 _ENTRIES: Final = Copy(tables.entries)
 _SETTLEMENTS: Final = Copy(tables.settlement_details)
+_CONVERSIONS: Final = Copy(tables.conversion_details)
 _SUSPENSE: Final = Copy(tables.suspense_items)
 _DEPOSITS: Final = Copy(tables.deposits)
 _PAYMENT_EVENTS: Final = Copy(tables.transfer_events)
@@ -65,6 +67,7 @@ def append(
     append_events(connection, pending.events)
     append_entries(connection, pending.entries)
     append_settlements(connection, pending.settlements)
+    append_conversions(connection, pending.conversions)
     append_suspense(connection, pending.suspended)
     append_deposits(connection, pending.deposits)
     append_payments(connection, pending)
@@ -93,6 +96,8 @@ def change(
         yield update_write_offs(connection, [context.roll_up for context in pending.written_off])
     if pending.credits:
         yield update_credits(connection, [context.roll_up for context in pending.credits])
+    if pending.converted:
+        yield update_conversions(connection, [context.roll_up for context in pending.converted])
     if pending.accounts:
         yield update_accounts(connection, pending.accounts, now)
     if pending.resolved:
@@ -118,6 +123,11 @@ def append_entries(connection: Connection[Any], records: Sequence[EntryRecord]) 
 def append_settlements(connection: Connection[Any], records: Sequence[SettlementRecord]) -> None:
     """Append to `settlement_details`."""
     _SETTLEMENTS.write(connection, records)
+
+
+def append_conversions(connection: Connection[Any], records: Sequence[ConversionRecord]) -> None:
+    """Append to `conversion_details`."""
+    _CONVERSIONS.write(connection, records)
 
 
 def append_suspense(connection: Connection[Any], items: Sequence[SuspenseItem]) -> None:
@@ -282,6 +292,10 @@ _WRITE_OFF_UPDATE: Final = BulkUpdate(
 
 _CREDIT_UPDATE: Final = BulkUpdate(tables.card_transactions, ("credit_authorized",))
 
+_CONVERSION_UPDATE: Final = BulkUpdate(
+    tables.card_transactions, card_transaction_rows.CONVERSION_COLUMNS
+)
+
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
 _EMITTING: Final = f"""
     WITH changed AS ({{}} RETURNING t.*, u.webhook_id), emitted AS (
@@ -331,6 +345,19 @@ def update_credits(connection: Connection[Any], changed: Sequence[RollUp]) -> Se
         for roll_up in changed
     ]
     return _CREDIT_UPDATE.send(connection, rows)
+
+
+def update_conversions(connection: Connection[Any], changed: Sequence[RollUp]) -> SentUpdate:
+    """Write the last conversions, also of card transactions that did not exist."""
+    rows = [
+        (
+            roll_up.identity.id,
+            roll_up.identity.customer_id,
+            *card_transaction_rows.conversion_row(roll_up),
+        )
+        for roll_up in changed
+    ]
+    return _CONVERSION_UPDATE.send(connection, rows)
 
 
 def update_accounts(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from cardledger.ledger.core import events
@@ -51,6 +52,20 @@ class Identity:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """How the network converted an amount.
+
+    Units: `merchant_amount` in minor units of `merchant_currency`, `billing_amount` in those of the
+    card transaction; `rate` is units of its currency for one unit of the merchant's.
+    """
+
+    merchant_amount: int
+    merchant_currency: str
+    billing_amount: int
+    rate: Decimal
+
+
 @dataclass(frozen=True, slots=True)
 class RollUp:
     """One row of `card_transactions`; (`debt_since`, `debt_id`) orders the queue of debts."""
@@ -62,6 +77,7 @@ class RollUp:
     expires_at: datetime | None
     last_event_at: datetime | None
     updated_at: datetime
+    conversion: Conversion | None = None  # The last one.
 
 
 def opened(identity: Identity) -> RollUp:
@@ -89,6 +105,7 @@ def advance(
         # The authorization and the pull that belongs to it do not count.
         roll_up.last_event_at if kinds <= _AT_AUTHORIZATION else recorded_at,
         recorded_at if kinds else roll_up.updated_at,
+        roll_up.conversion,
     )
 
 
@@ -124,6 +141,7 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         "authorizedAmount": amount(state.authorized_amount, currency),
         "settledAmount": amount(settled, currency) if settlements else None,
         "refundedAmount": amount(refunded, currency) if refunded else None,
+        "conversion": _conversion(roll_up.conversion, currency) if roll_up.conversion else None,
         "heldAmount": amount(state.held, currency),
         "owedAmount": amount(state.owed, currency),
         "writtenOffAmount": amount(state.written_off, currency) if state.written_off else None,
@@ -146,6 +164,20 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         "updatedAt": rfc3339(roll_up.updated_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _conversion(conversion: Conversion, currency: str) -> dict[str, Any]:
+    return {
+        "merchantAmount": amount(conversion.merchant_amount, conversion.merchant_currency),
+        "billingAmount": amount(conversion.billing_amount, currency),
+        "rate": rate_text(conversion.rate),
+    }
+
+
+def rate_text(rate: Decimal) -> str:
+    """Return `rate` as events have it: no exponent, no zeros that say nothing."""
+    text = f"{rate:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _merchant(identity: Identity) -> dict[str, str]:

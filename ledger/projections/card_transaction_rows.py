@@ -1,12 +1,13 @@
 """Conversion between roll-ups and rows of `card_transactions`."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from cardledger.ledger.core.card_transaction import CardTransaction
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.status import Closure, Status
-from cardledger.ledger.projections.card_transaction import Identity, RollUp
+from cardledger.ledger.projections.card_transaction import Conversion, Identity, RollUp
 from cardledger.schema import tables
 
 COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_transactions.columns)
@@ -16,7 +17,15 @@ COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_tr
 WRITE_OFF_COLUMNS: Final = ("written_off", "debits_written_off")
 """Next to no card transaction has anything but 0 in them."""
 
-RARE_COLUMNS: Final = (*WRITE_OFF_COLUMNS, "credit_authorized")
+CONVERSION_COLUMNS: Final = (
+    "merchant_amount",
+    "merchant_currency",
+    "billing_amount",
+    "conversion_rate",
+)
+"""Of purchases in another currency than the card's."""
+
+RARE_COLUMNS: Final = (*WRITE_OFF_COLUMNS, "credit_authorized", *CONVERSION_COLUMNS)
 """The last of `COLUMNS`: written by statements of their own, where they have a value."""
 
 
@@ -35,7 +44,15 @@ def to_row(roll_up: RollUp) -> tuple[Any, ...]:
     """Return the row of `roll_up`, in the order of `COLUMNS`."""
     state = roll_up.state
     rare = state.written_off, state.debits_written_off, state.credit_authorized
-    return (*common_row(roll_up), *rare)
+    return (*common_row(roll_up), *rare, *conversion_row(roll_up))
+
+
+def conversion_row(roll_up: RollUp) -> tuple[int | None, str | None, int | None, Decimal | None]:
+    """Return the values of `CONVERSION_COLUMNS`."""
+    last = roll_up.conversion
+    if last is None:
+        return None, None, None, None
+    return last.merchant_amount, last.merchant_currency, last.billing_amount, last.rate
 
 
 def common_row(roll_up: RollUp) -> tuple[Any, ...]:
@@ -121,6 +138,10 @@ def from_row(row: Sequence[Any]) -> RollUp:
         written_off,
         debits_written_off,
         credit_authorized,
+        merchant_amount,
+        merchant_currency,
+        billing_amount,
+        conversion_rate,
         platform_customer_id,
     ) = row
     identity = Identity(
@@ -162,4 +183,14 @@ def from_row(row: Sequence[Any]) -> RollUp:
         state.debits_written_off = debits_written_off
     if credit_authorized is not None:
         state.credit_authorized = credit_authorized
-    return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)
+    conversion = None
+    if merchant_amount is not None:
+        conversion = Conversion(
+            merchant_amount=merchant_amount,
+            merchant_currency=merchant_currency,
+            billing_amount=billing_amount,
+            rate=conversion_rate,
+        )
+    return RollUp(
+        identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at, conversion
+    )

@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from cardledger.ledger.core import events
@@ -29,6 +30,10 @@ class StoredEvent(NamedTuple):
     reference: str | None
     occurred_at: datetime
     recorded_at: datetime
+    merchant_amount: int | None = None  # This and the rest: of a conversion of its amount.
+    merchant_currency: str | None = None
+    billing_amount: int | None = None
+    rate: Decimal | None = None
 
 
 KINDS: Final[dict[type[events.Event], str]] = {

@@ -5,13 +5,14 @@ connection the suffix `_async`.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.core.card_transaction import evolve
-from cardledger.ledger.projections.card_transaction import RollUp, advance, opened
+from cardledger.ledger.projections.card_transaction import Conversion, RollUp, advance, opened
 from cardledger.ledger.projections.card_transaction_rows import COLUMNS, from_row
 from cardledger.ledger.projections.event_rows import EventRow
 from cardledger.ledger.projections.event_rows import from_row as event_from_row
@@ -35,13 +36,27 @@ _EVENTS: Final = """
 """
 
 
+# Of next to no card transaction: the statement is sent only where there are some.
+_CONVERSIONS: Final = """
+    SELECT card_transaction_id, sequence, merchant_amount, merchant_currency, billing_amount, rate
+    FROM conversion_details WHERE card_transaction_id = ANY(%s)
+"""
+
+Conversions = Mapping[Id, Mapping[int, Conversion]]
+"""The conversions of card transactions, by the event that each is about."""
+
+
 def at(connection: Connection[Any], versions: Sequence[Version]) -> dict[Version, RollUp]:
     """Return the roll-up at each of `versions`; one that does not exist is left out."""
     last = _last(versions)
     with connection.pipeline():
         roll_ups = connection.execute(_ROLL_UPS, [list(last)])
         events = connection.execute(_EVENTS, [list(last), list(last.values())])
-    return _fold(versions, roll_ups.fetchall(), events.fetchall())
+    stored = _stored(roll_ups.fetchall())
+    rows = []
+    if converted := _converted(stored):
+        rows = connection.execute(_CONVERSIONS, [converted]).fetchall()
+    return _fold(versions, stored, events.fetchall(), conversions_of(rows))
 
 
 async def at_async(
@@ -50,8 +65,13 @@ async def at_async(
     """Do as `at` does."""
     last = _last(versions)
     roll_ups = await (await connection.execute(_ROLL_UPS, [list(last)])).fetchall()
-    events = await connection.execute(_EVENTS, [list(last), list(last.values())])
-    return _fold(versions, roll_ups, await events.fetchall())
+    cursor = await connection.execute(_EVENTS, [list(last), list(last.values())])
+    events = await cursor.fetchall()
+    stored = _stored(roll_ups)
+    rows = []
+    if converted := _converted(stored):
+        rows = await (await connection.execute(_CONVERSIONS, [converted])).fetchall()
+    return _fold(versions, stored, events, conversions_of(rows))
 
 
 def current(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, RollUp]:
@@ -67,13 +87,23 @@ async def current_async(connection: AsyncConnection[Any], ids: Sequence[Id]) -> 
     return {row[0]: from_row(row) async for row in cursor}
 
 
-def refold(stored: RollUp, rows: Iterable[Sequence[Any]]) -> Iterable[RollUp]:
+_NO_CONVERSIONS: Final[Mapping[int, Conversion]] = {}
+
+
+def refold(
+    stored: RollUp,
+    rows: Iterable[Sequence[Any]],
+    conversions: Mapping[int, Conversion] = _NO_CONVERSIONS,
+) -> Iterable[RollUp]:
     """Yield the roll-up after every event of `rows`; only the identity of `stored` is used.
 
-    Shape: `rows` in order, each (message_id, recorded_at, kind, amount, unfunded, final, reason).
+    Shape: `rows` in order, each (message_id, recorded_at, kind, amount, unfunded, final, reason);
+    `conversions` by sequence.
     """
     roll_up = opened(stored.identity)
     for message_id, recorded_at, *columns in rows:
+        if conversions and (conversion := conversions.get(roll_up.state.sequence + 1)):
+            roll_up = replace(roll_up, conversion=conversion)
         event = event_from_row(EventRow(*columns))
         state = evolve(roll_up.state, event)
         roll_up = advance(roll_up, [event], state, message_id=message_id, recorded_at=recorded_at)
@@ -88,10 +118,39 @@ def _last(versions: Iterable[Version]) -> dict[Id, int]:
     return last
 
 
+def conversions_of(rows: Iterable[Sequence[Any]]) -> Conversions:
+    """Return the conversions in `rows`: card transaction, sequence, and the fields of each."""
+    found: dict[Id, dict[int, Conversion]] = defaultdict(dict)
+    for key, sequence, *values in rows:
+        found[key][sequence] = conversion_of(values)
+    return found
+
+
+def conversion_of(values: Sequence[Any]) -> Conversion:
+    """Return the conversion in `values`: the last four columns of a row."""
+    merchant_amount, merchant_currency, billing_amount, rate = values
+    return Conversion(
+        merchant_amount=merchant_amount,
+        merchant_currency=merchant_currency,
+        billing_amount=billing_amount,
+        rate=rate,
+    )
+
+
+def _stored(rows: Iterable[Sequence[Any]]) -> dict[Id, RollUp]:
+    return {row[0]: from_row(row) for row in rows}
+
+
+def _converted(stored: Mapping[Id, RollUp]) -> list[Id]:
+    return [key for key, roll_up in stored.items() if roll_up.conversion is not None]
+
+
 def _fold(
-    versions: Iterable[Version], roll_ups: Iterable[Sequence[Any]], events: Iterable[Sequence[Any]]
+    versions: Iterable[Version],
+    stored: Mapping[Id, RollUp],
+    events: Iterable[Sequence[Any]],
+    conversions: Conversions,
 ) -> dict[Version, RollUp]:
-    stored = {row[0]: from_row(row) for row in roll_ups}
     events_by_id: dict[Id, list[Sequence[Any]]] = defaultdict(list)
     for key, *columns in events:
         events_by_id[key].append(columns)
@@ -99,6 +158,6 @@ def _fold(
     return {
         (key, roll_up.state.sequence): roll_up
         for key, rows in events_by_id.items()
-        for roll_up in refold(stored[key], rows)
+        for roll_up in refold(stored[key], rows, conversions.get(key, _NO_CONVERSIONS))
         if (key, roll_up.state.sequence) in requested
     }

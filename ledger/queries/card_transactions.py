@@ -25,6 +25,7 @@ _CARD_TRANSACTION: Final = select(
 """The columns that `card_transaction_rows.from_row` reads, in its order."""
 
 _EVENT: Final = tables.card_transaction_events.c
+_CONVERSION: Final = tables.conversion_details.c
 _EVENTS: Final = (
     select(
         _EVENT.kind,
@@ -36,12 +37,22 @@ _EVENTS: Final = (
         tables.outcomes.c.reference,
         _EVENT.occurred_at,
         _EVENT.recorded_at,
+        _CONVERSION.merchant_amount,
+        _CONVERSION.merchant_currency,
+        _CONVERSION.billing_amount,
+        _CONVERSION.rate,
     )
     .outerjoin_from(
         tables.card_transaction_events,
         tables.outcomes,
         (tables.outcomes.c.message_id == _EVENT.message_id)
         & (tables.outcomes.c.customer_id == _EVENT.customer_id),
+    )
+    .outerjoin(
+        tables.conversion_details,
+        (_CONVERSION.card_transaction_id == _EVENT.card_transaction_id)
+        & (_CONVERSION.sequence == _EVENT.sequence)
+        & (_CONVERSION.customer_id == _EVENT.customer_id),
     )
     .where(_EVENT.card_transaction_id == bindparam("id"))
     .order_by(_EVENT.sequence)

@@ -140,9 +140,12 @@ class Snapshot:
 
 
 _EVENTS: Final = """
-    SELECT currency, platform_id, event, amount, unfunded, final, reason, source, reference,
-        occurred_at, recorded_at
-    FROM finance.events WHERE card_transaction_id = %s ORDER BY sequence
+    SELECT e.currency, e.platform_id, e.event, e.amount, e.unfunded, e.final, e.reason, e.source,
+        e.reference, e.occurred_at, e.recorded_at, c.merchant_amount, c.merchant_currency,
+        c.billing_amount, c.rate
+    FROM finance.events e LEFT JOIN finance.conversions c
+        ON c.card_transaction_id = e.card_transaction_id AND c.sequence = e.sequence AND c.is_first
+    WHERE e.card_transaction_id = %s ORDER BY e.sequence
 """
 
 

@@ -6,6 +6,7 @@ would send them as text, value by value, which takes several times as long.
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from psycopg import adapters
@@ -47,6 +48,10 @@ class Times(Array):
     """A `timestamptz[]`."""
 
 
+class Numerics(Array):
+    """A `numeric[]`, as text: few rows have one."""
+
+
 def uuids(values: Collection[Id | None]) -> Uuids:
     """Return `values` as a `uuid[]`."""
     return Uuids(pg_array_encoding.uuids(values))
@@ -77,6 +82,12 @@ def times(values: Collection[datetime | None]) -> Times:
     return Times(pg_array_encoding.times(values))
 
 
+def numerics(values: Collection[Decimal | None]) -> Numerics:
+    """Return `values`, which are finite, as a `numeric[]`."""
+    items = ",".join("NULL" if value is None else f"{value:f}" for value in values)
+    return Numerics(f"{{{items}}}".encode())
+
+
 OF_TYPE: Final[dict[str, Callable[[Collection[Any]], Array]]] = {
     "uuid": uuids,
     "text": texts,
@@ -84,6 +95,7 @@ OF_TYPE: Final[dict[str, Callable[[Collection[Any]], Array]]] = {
     "int8": bigints,
     "bool": booleans,
     "timestamptz": times,
+    "numeric": numerics,
 }
 """The functions above by the type of the values."""
 
@@ -102,6 +114,10 @@ class _Dumper(Dumper):
         return bytes(obj)
 
 
+class _TextDumper(_Dumper):
+    format = Format.TEXT
+
+
 def _register(array: type[Array], oid: int) -> None:
     adapters.register_dumper(array, type(f"{array.__name__}Dumper", (_Dumper,), {"oid": oid}))
 
@@ -112,3 +128,4 @@ _register(Integers, 1007)
 _register(Bigints, 1016)
 _register(Booleans, 1000)
 _register(Times, 1185)
+adapters.register_dumper(Numerics, type("NumericsDumper", (_TextDumper,), {"oid": 1231}))

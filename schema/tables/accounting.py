@@ -180,6 +180,45 @@ settlement_details = Table(
     comment="What the network said about the settlement of an event, append-only; no row: nothing.",
 )
 
+conversion_details = Table(
+    "conversion_details",
+    metadata,
+    key("card_transaction_id", "The card transaction."),
+    Column(
+        "sequence",
+        Integer,
+        nullable=False,
+        comment="First event of the message (`card_transaction_events.sequence`).",
+    ),
+    key("customer_id", "The cardholder."),
+    key("platform_id", "The cardholder's platform."),
+    key("message_id", "The message (`outcomes.message_id`)."),
+    Column(
+        "merchant_amount",
+        BigInteger,
+        nullable=False,
+        comment="Amount in the currency of the merchant, minor units of `merchant_currency`.",
+    ),
+    text_column("merchant_currency", "Currency of the merchant, ISO 4217."),
+    Column(
+        "billing_amount",
+        BigInteger,
+        nullable=False,
+        comment="Amount of the message, minor units of the card transaction's currency.",
+    ),
+    Column(
+        "rate",
+        Numeric(24, 12),
+        nullable=False,
+        comment="Units of the card transaction's currency for one of the merchant's, as the network"
+        " said it.",
+    ),
+    timestamp("recorded_at", "When the ledger recorded it."),
+    PrimaryKeyConstraint("card_transaction_id", "sequence", "customer_id"),
+    CheckConstraint("least(merchant_amount, billing_amount) >= 0 AND rate > 0", name="amounts"),
+    comment="How the network converted the amount of an event, append-only; no row: it did not.",
+)
+
 suspense_items = Table(
     "suspense_items",
     metadata,

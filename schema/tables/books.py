@@ -9,6 +9,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    Numeric,
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
@@ -163,6 +164,14 @@ card_transactions = Table(
         BigInteger,
         comment="Authorized total of a credit, minor units; null: none was ever authorized.",
     ),
+    Column(
+        "merchant_amount",
+        BigInteger,
+        comment="Of its last conversion (`conversion_details`); null: it has none.",
+    ),
+    text_column("merchant_currency", "Of its last conversion.", nullable=True),
+    Column("billing_amount", BigInteger, comment="Of its last conversion."),
+    Column("conversion_rate", Numeric(24, 12), comment="Of its last conversion."),
     PrimaryKeyConstraint("id", "customer_id"),
     UniqueConstraint(
         "customer_id", "card_id", "issuer_transaction_token", name="card_transactions_token_key"
@@ -175,6 +184,10 @@ card_transactions = Table(
     ),
     CheckConstraint("debits_written_off BETWEEN 0 AND written_off", name="written_off"),
     CheckConstraint("credit_authorized >= 0", name="credit_authorized"),
+    CheckConstraint(
+        "num_nulls(merchant_amount, merchant_currency, billing_amount, conversion_rate) IN (0, 4)",
+        name="conversion",
+    ),
     postgresql_with={"fillfactor": "80"},
     comment="Card transactions: one row for each purchase, the fold of its events.",
 )

@@ -73,7 +73,7 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.INVALID_CURRENCY: ErrorSpec(
         400,
         "The currency is unknown or differs from the account's.",
-        "simulate an authorization in EUR on a card in USD",
+        "simulate an authorization in ZZZ, which has no rate to the currency of the card",
     ),
     Code.INVALID_TIMESTAMP: ErrorSpec(400, "The timestamp of a counterparty's request is invalid."),
     Code.INVALID_NONCE: ErrorSpec(400, "The nonce of a counterparty's request was already used."),

@@ -77,7 +77,8 @@ EXAMPLES: Final[Mapping[EventType, Json]] = {
         "evt-11",
         _CASH,
         amount=6_000,
-        merchant={"descriptor": "ATM 12", "mcc": "6011", "country": "US"},
+        merchant={"descriptor": "ATM 12", "mcc": "6011", "country": "DE"},
+        conversion={"merchantAmount": {"amount": 5_520, "currency": "EUR"}, "rate": "1.0869"},
     ),
     EventType.FINANCIAL_CREDIT_AUTHORIZATION: _example(
         EventType.FINANCIAL_CREDIT_AUTHORIZATION, "evt-12", _PUSH, amount=2_500
@@ -96,7 +97,13 @@ EXAMPLES: Final[Mapping[EventType, Json]] = {
 """An event of each type; in this order all of them are applied to a card with 500.00 USD."""
 
 
-_PARTS: Final = ("Merchant", "Settlement", "MerchantAmount")
+_PARTS: Final = (
+    "Merchant",
+    "Settlement",
+    "MerchantAmount",
+    "Conversion",
+    "ConvertedAmount",
+)
 
 
 def json_schema() -> Json:

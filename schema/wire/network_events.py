@@ -21,6 +21,7 @@ from cardledger.schema.wire.common import (
     ShortName,
     Time,
 )
+from cardledger.schema.wire.conversion import Conversion
 from cardledger.schema.wire.errors import explain_all
 from cardledger.schema.wire.settlement import Settlement
 
@@ -197,7 +198,7 @@ class _NetworkEvent(Request):
         Currency,
         Field(
             description="Currency of `amount` (ISO 4217, or the ticker of a crypto currency): the"
-            " currency of the card. The ledger does not convert."
+            " currency of the card. The ledger does not convert: see `conversion`."
         ),
     ]
     merchant: Annotated[
@@ -226,7 +227,19 @@ class _NetworkEvent(Request):
     ] = None
 
 
-class _Question(_NetworkEvent):
+class _OfAnAmount(_NetworkEvent):
+    """An event with an amount, which the network may have converted."""
+
+    conversion: Annotated[
+        Conversion | None,
+        Field(
+            description="Of an amount that the network has converted: the merchant's amount and the"
+            " rate. `amount` stays what is booked, in the currency of the card."
+        ),
+    ] = None
+
+
+class _Question(_OfAnAmount):
     """A request to authorize `amount` (more); only these events can be declined."""
 
     amount: _Part
@@ -250,7 +263,7 @@ class Authorization(_Question):
     ]
 
 
-class _Settled(_NetworkEvent):
+class _Settled(_OfAnAmount):
     """An event whose money the network settles."""
 
     settlement: Annotated[
@@ -268,7 +281,7 @@ class FinancialAuthorization(_Question, _Settled):
     type: Literal[EventType.FINANCIAL_AUTHORIZATION]
 
 
-class Movement(_NetworkEvent):
+class Movement(_OfAnAmount):
     """A movement of `amount` that has already happened at the network."""
 
     type: Literal[EventType.STAND_IN_AUTHORIZATION, EventType.FINANCIAL_CREDIT_AUTHORIZATION]
@@ -296,7 +309,7 @@ class Clearing(_Settled):
     ] = None
 
 
-class Advice(_NetworkEvent):
+class Advice(_OfAnAmount):
     """A change of the authorized total to `amount`."""
 
     type: Literal[EventType.AUTHORIZATION_ADVICE, EventType.CREDIT_AUTHORIZATION_ADVICE]
@@ -309,7 +322,7 @@ class Advice(_NetworkEvent):
     ]
 
 
-class Reversal(_NetworkEvent):
+class Reversal(_OfAnAmount):
     """A reversal of `amount`; without `amount`, of all that has not cleared."""
 
     type: Literal[EventType.AUTHORIZATION_REVERSAL]

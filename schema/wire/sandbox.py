@@ -31,30 +31,39 @@ class CurrencyCode(Request):
 class SimulateAuthorization(Request):
     """The network requests an authorization of `amount` at `merchant`.
 
-    The last three characters of `merchant.descriptor` may select a decline.
+    The last three characters of `merchant.descriptor` may select a decline. In another currency
+    than the card's, `billingAmount` is what the network bills for it, in the card's currency;
+    without it, the exchange rate of the platform decides.
     """
 
     amount: Amount
     currency: CurrencyCode
     merchant: Merchant
+    billing_amount: Amount | None = None
 
 
 class SimulateClearing(Request):
     """The network clears `amount`; with `final`, no further clearing follows.
 
-    An amount of 0 clears nothing: the authorization expires.
+    An amount of 0 clears nothing: the authorization expires. `merchantAmount` is what the merchant
+    cleared, of a purchase in another currency: `amount` may come from another rate than before.
     """
 
     card_transaction_id: CardTransactionId
     amount: NonNegativeAmount
+    merchant_amount: Amount | None = None
     final: Annotated[bool, Field(strict=True)] | None = None
 
 
 class SimulateReturn(Request):
-    """The merchant refunds `amount`: at most what has settled and is not refunded yet."""
+    """The merchant refunds `amount`: at most what has settled and is not refunded yet.
+
+    `merchantAmount` is what the merchant refunded, of a purchase in another currency.
+    """
 
     card_transaction_id: CardTransactionId
     amount: Amount
+    merchant_amount: Amount | None = None
 
 
 class SimulateOnParent(Request):

@@ -201,8 +201,8 @@ def test_an_unknown_card_is_not_found(
     refused(simulate(other_platform, card["id"], body, name), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_another_currency_than_the_cards_is_refused(api: Api, card: dict[str, Any]) -> None:
-    answer = simulate(api, card["id"], authorization() | {"currency": {"code": "EUR"}})
+def test_a_currency_without_a_rate_to_the_cards_is_refused(api: Api, card: dict[str, Any]) -> None:
+    answer = simulate(api, card["id"], authorization() | {"currency": {"code": "ZZZ"}})
 
     assert "USD" in refused(answer, 400, "INVALID_CURRENCY")["message"]
 

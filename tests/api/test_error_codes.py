@@ -61,8 +61,8 @@ def too_much(api: Api) -> httpx2.Response:
 
 
 def other_currency(api: Api) -> httpx2.Response:
-    euros = authorization() | {"currency": {"code": "EUR"}}
-    return api.simulate(api.active_card(0)["id"], "authorization", euros)
+    unknown = authorization() | {"currency": {"code": "ZZZ"}}
+    return api.simulate(api.active_card(0)["id"], "authorization", unknown)
 
 
 def not_approved(api: Api) -> httpx2.Response:

@@ -298,8 +298,8 @@ def test_a_credit_is_validated_like_an_authorization(
     for amount in (0, -1, "1", 2**63):
         answer = api.simulate(card["id"], name, authorization(amount))
         refused(answer, 400, "INVALID_INPUT")
-    in_euro = authorization() | {"currency": {"code": "EUR"}}
-    refused(api.simulate(card["id"], name, in_euro), 400, "INVALID_CURRENCY")
+    unknown = authorization() | {"currency": {"code": "ZZZ"}}
+    refused(api.simulate(card["id"], name, unknown), 400, "INVALID_CURRENCY")
     for who, card_id in ((other_platform, card["id"]), (api, f"Card:{uuid4()}")):
         answer = who.simulate(card_id, name, authorization())
         refused(answer, 404, "REFERENCE_NOT_FOUND")
@@ -355,3 +355,92 @@ def test_a_simulation_is_logged_with_its_event_and_its_card_transaction(api: Api
     [line] = [each for each in logs if each["event"] == "request"]
     assert line["card_transaction"] == shown["id"]
     assert line["network_event"].startswith("simulator/")
+
+
+# --- purchases in another currency ---------------------------------------------------------------
+
+
+def in_euro(amount: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {**authorization(amount), "currency": {"code": "EUR"}, **fields}
+
+
+def converted(card_transaction: dict[str, Any]) -> tuple[int, str, int, str]:
+    found = card_transaction["conversion"]
+    return (
+        found["merchantAmount"]["amount"],
+        found["merchantAmount"]["currency"]["code"],
+        found["billingAmount"]["amount"],
+        found["rate"],
+    )
+
+
+def test_a_purchase_in_another_currency_is_billed_and_cleared_at_another_rate(api: Api) -> None:
+    card = api.active_card(balance=50_000)
+
+    asked = ok(api.simulate(card["id"], "authorization", in_euro(10_000, billingAmount=10_873)))
+    body = {"cardTransactionId": asked["id"], "amount": 10_910, "merchantAmount": 10_000}
+    cleared = ok(api.simulate(card["id"], "clearing", body))
+    body = {"cardTransactionId": asked["id"], "amount": 1_100, "merchantAmount": 1_000}
+    refunded = ok(api.simulate(card["id"], "return", body))
+    listed = ok(api.get(f"/transactions/{asked['id']}/events"))["data"]
+
+    assert asked["authorizedAmount"]["amount"] == 10_873
+    assert asked["authorizedAmount"]["currency"]["code"] == "USD"
+    assert converted(asked) == (10_000, "EUR", 10_873, "1.0873")
+    assert (cleared["status"], cleared["settledAmount"]["amount"]) == ("SETTLED", 10_910)
+    assert converted(cleared) == (10_000, "EUR", 10_910, "1.091")
+    assert converted(refunded) == (1_000, "EUR", 1_100, "1.1")
+    rates = {
+        event["type"]: event["conversion"]["rate"] for event in listed if "conversion" in event
+    }
+    assert rates == {"AUTHORIZED": "1.0873", "PULLED": "1.091", "REFUNDED": "1.1"}
+    assert listed[0]["explanation"] == (
+        "108.73 USD was authorized. The merchant's amount was 100.00 EUR, at a rate of 1.0873."
+    )
+    assert api.account(card["cardholderId"])["balance"]["amount"] == 50_000 - 10_910 + 1_100
+
+
+def test_without_a_billing_amount_the_rate_of_the_platform_decides(api: Api) -> None:
+    card = api.active_card(balance=50_000)
+    price = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 1.25}
+    ok(api.post("/sandbox/exchange-rates", price))
+
+    asked = ok(api.simulate(card["id"], "authorization", in_euro(1_001)))
+
+    merchant_amount, currency, billed, rate = converted(asked)
+    assert (merchant_amount, currency) == (1_001, "EUR")
+    assert (billed, rate) == (1_251, "1.25")
+
+
+@pytest.mark.parametrize(
+    "name", ["financial_authorization", "credit_authorization", "financial_credit_authorization"]
+)
+def test_every_first_message_may_be_in_another_currency(api: Api, name: str) -> None:
+    card = api.active_card(balance=50_000)
+
+    made = ok(api.simulate(card["id"], name, in_euro(10_000, billingAmount=10_873)))
+
+    assert converted(made) == (10_000, "EUR", 10_873, "1.0873")
+    assert made["authorizedAmount"]["amount"] == 10_873
+
+
+def test_a_conversion_that_makes_no_sense_is_refused_and_names_the_field(api: Api) -> None:
+    card = api.active_card(balance=50_000)
+    plain = api.authorize(card["id"], 100)
+
+    def refusal(name: str, body: object, code: str = "INVALID_INPUT") -> str:
+        error = refused(api.simulate(card["id"], name, body), 400, code)
+        return str(error["details"]["errors"][0]["field"])
+
+    twice = authorization(100) | {"billingAmount": 100}
+    assert refusal("authorization", twice) == "billingAmount"
+    for amount in (0, -1, 2**63, "1", 1.5):
+        assert refusal("authorization", in_euro(100, billingAmount=amount)) == "billingAmount"
+    absurd = in_euro(1, billingAmount=2**63 - 1)
+    assert refusal("authorization", absurd, "AMOUNT_OUT_OF_RANGE") == "amount"
+    tiny = {**authorization(2**63 - 1), "currency": {"code": "BTC"}, "billingAmount": 1}
+    assert refusal("authorization", tiny, "AMOUNT_OUT_OF_RANGE") == "amount"
+    unknown = {**authorization(100), "currency": {"code": "ZZZ"}}
+    assert refusal("authorization", unknown, "INVALID_CURRENCY") == "currency.code"
+    later = {"cardTransactionId": plain["id"], "amount": 100, "merchantAmount": 90}
+    assert refusal("clearing", later) == "merchantAmount"

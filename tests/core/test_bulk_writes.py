@@ -18,6 +18,7 @@ SHORT = {
     "INTEGER": "int4",
     "JSON": "json",
     "NUMERIC(20, 6)": "numeric",
+    "NUMERIC(24, 12)": "numeric",
     "SMALLINT": "int2",
     "TEXT": "text",
     "TIMESTAMP WITH TIME ZONE": "timestamptz",
@@ -35,6 +36,7 @@ COPIED = (
     tables.pending_pulls,
     tables.rejections,
     tables.settlement_details,
+    tables.conversion_details,
 )
 UPDATED = (tables.card_transactions, tables.internal_accounts, tables.transfers)
 

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from cardledger.ledger.core.card_transaction import CardTransaction
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.status import Closure
-from cardledger.ledger.projections.card_transaction import Identity, RollUp, render, wire
+from cardledger.ledger.projections.card_transaction import (
+    Conversion,
+    Identity,
+    RollUp,
+    render,
+    wire,
+)
 from tests.ids import IDS
 
 _amounts = st.integers(min_value=0, max_value=2**63 - 1)
@@ -51,6 +57,14 @@ _roll_ups = st.builds(
     expires_at=st.none() | _times,
     last_event_at=st.none() | _times,
     updated_at=_times,
+    conversion=st.none()
+    | st.builds(
+        Conversion,
+        merchant_amount=_amounts,
+        merchant_currency=st.sampled_from(["EUR", "JPY", "BTC"]),
+        billing_amount=_amounts,
+        rate=st.decimals("0.000000000001", 10**11, places=12),
+    ),
 )
 
 

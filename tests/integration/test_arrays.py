@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -31,6 +32,7 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, .
     st.lists(st.none() | st.integers(_MIN64, _MAX64)),
     st.lists(st.none() | st.booleans()),
     st.lists(st.none() | _times),
+    st.lists(st.none() | st.decimals(-(10**12), 10**12, places=12)),
 )
 def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one list a type
     connection: psycopg.Connection[tuple[object, ...]],
@@ -40,6 +42,7 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
     bigints: list[int | None],
     booleans: list[bool | None],
     times: list[datetime | None],
+    numerics: list[Decimal | None],
 ) -> None:
     sent = [
         pg_arrays.uuids(uuids),
@@ -48,11 +51,12 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
         pg_arrays.bigints(bigints),
         pg_arrays.booleans(booleans),
         pg_arrays.times(times),
+        pg_arrays.numerics(numerics),
     ]
 
-    row = connection.execute("SELECT %s, %s, %s, %s, %s, %s", sent).fetchone()
+    row = connection.execute("SELECT %s, %s, %s, %s, %s, %s, %s", sent).fetchone()
 
-    assert row == (uuids, texts, integers, bigints, booleans, times)
+    assert row == (uuids, texts, integers, bigints, booleans, times, numerics)
 
 
 def test_the_type_is_known_without_a_cast(

@@ -13,7 +13,14 @@ from cardledger.ledger.core.status import Closure
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import card_transaction_rows
-from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance, opened, render
+from cardledger.ledger.projections.card_transaction import (
+    Conversion,
+    Identity,
+    RollUp,
+    advance,
+    opened,
+    render,
+)
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.storage import paging
@@ -65,6 +72,14 @@ roll_ups = st.builds(
     expires_at=st.none() | times,
     last_event_at=st.none() | times,
     updated_at=times,
+    conversion=st.none()
+    | st.builds(
+        Conversion,
+        merchant_amount=amounts,
+        merchant_currency=st.just("EUR"),
+        billing_amount=amounts,
+        rate=st.decimals("0.000000000001", 10**11, places=12),
+    ),
 )
 
 

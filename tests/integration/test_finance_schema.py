@@ -29,6 +29,9 @@ CONTRACT: Final = {
     " issuer_transaction_token merchant mcc country currency status decline_reason authorized"
     " settled refunded pulled released held owed owed_since authorized_at recorded_at expires_at"
     " updated_at written_off credit_authorized",
+    "conversions": "card_transaction_id sequence is_first platform_id customer_id merchant_amount"
+    " merchant_amount_decimal merchant_currency billing_amount billing_amount_decimal currency rate"
+    " recorded_at",
     "open_holds": "card_transaction_id platform_id customer_id card_id account_id merchant currency"
     " held authorized_at recorded_at expires_at age_days",
     "receivables": "card_transaction_id platform_id customer_id card_id account_id merchant"
@@ -103,6 +106,7 @@ EMPTY: Final = {
 }
 """Views without rows here: what people and files do has tests of its own."""
 
+EUROS: Final = {"merchantAmount": {"amount": 830, "currency": "EUR"}, "rate": "1.0843"}
 HIDDEN: Final = "Zoe-Hidden"
 """Stands in every place of a person's data that the tests can fill."""
 
@@ -129,7 +133,7 @@ def cardholder(world: World) -> Cardholder:
         [
             (made, world.authorization(made, "T1", 1_000, occurredAt=authorized_at)),
             (made, world.authorization(made, "T2", 700)),
-            (made, world.clearing(made, "T2", 900)),
+            (made, world.clearing(made, "T2", 900, conversion=EUROS)),
             (made, world.event("RETURN", made, "T2", 300)),
             (made, world.clearing(made, "T3", 9_000)),
             (made, world.event("CLEARING_REVERSAL", made, "T9", 50)),

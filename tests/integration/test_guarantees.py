@@ -30,9 +30,13 @@ def cardholder(world: World) -> Cardholder:
     cardholder = world.cardholder(world.platform(), 50_000)
     engine = world.engine()
     settlement = {"network": "VISA", "settlementDate": "2026-10-14"}
+    conversion = {"merchantAmount": {"amount": 1400, "currency": "EUR"}, "rate": "1.0714"}
     tip = [
         (cardholder, world.authorization(cardholder, "T1", 1250)),
-        (cardholder, world.clearing(cardholder, "T1", 1500, settlement=settlement)),
+        (
+            cardholder,
+            world.clearing(cardholder, "T1", 1500, settlement=settlement, conversion=conversion),
+        ),
         (cardholder, world.clearing(cardholder, "T1", 1500, currency="EUR")),
     ]
     world.process(engine, [*tip, tip[0]])
@@ -45,6 +49,16 @@ def cardholder(world: World) -> Cardholder:
     )
     world.connection.execute(
         "INSERT INTO person_changes (name, may, change) VALUES ('anna', '{prepare}', 'ADDED')"
+    )
+    world.connection.execute(
+        "INSERT INTO exchange_rates (id, source_currency, destination_currency, numerator,"
+        " denominator, source) VALUES (%s, 'USD', 'EUR', 1, 2, 'test')",
+        [new_id()],
+    )
+    world.connection.execute(
+        "INSERT INTO platform_exchange_rates (id, platform_id, source_currency,"
+        " destination_currency, numerator, denominator) VALUES (%s, %s, 'USD', 'EUR', 1, 2)",
+        [new_id(), cardholder.owner.platform_id],
     )
     world.add_totals(page_entries=1, account_entries=1)
     world.connection.execute(

@@ -1,7 +1,9 @@
 """Apply decisions about card transactions, and pay debts with the money that they free."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from cardledger.ledger.core import commands
@@ -31,9 +33,11 @@ from cardledger.ledger.engine.records import (
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections import card_transaction
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.conversion import Conversion
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 # Or lets a later debt be paid, because less or nothing is due before it.
@@ -63,7 +67,10 @@ class Recovery:
         """
         before = before or context.roll_up
         dates = self._changes.dates_of(message)
-        self._record(message, dates, context, decision, before)
+        if dates.conversion is not None:
+            self._apply_converted(message, dates.conversion, context, decision, before)
+        else:
+            self._record(message, dates, context, decision, before)
         if dates.settlement is not None and not isinstance(decision.facts[0], Declined):
             self._changes.keep_settlement(
                 dates.settlement,
@@ -71,6 +78,31 @@ class Recovery:
                 sequence=before.state.sequence + 1,
                 message_id=message.id,
             )
+
+    def _apply_converted(
+        self,
+        message: Message | Parked,
+        wire: Conversion,
+        context: CardTransactionContext,
+        decision: Decision,
+        before: RollUp,
+    ) -> None:
+        """Record a decision whose amount the network has converted, also where it was declined."""
+        conversion = card_transaction.Conversion(
+            merchant_amount=wire.merchant_amount.amount,
+            merchant_currency=wire.merchant_amount.currency,
+            billing_amount=message.body.get("amount", decision.facts[0].amount),
+            rate=Decimal(wire.rate),
+        )
+        dates = self._changes.dates_of(message)
+        before = replace(before, conversion=conversion)
+        self._record(message, dates, context, decision, before)
+        self._changes.keep_conversion(
+            conversion,
+            before.identity,
+            sequence=before.state.sequence + 1,
+            message_id=message.id,
+        )
 
     def _record(
         self,

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+from cardledger.schema.wire.cards.card_transactions import ConversionResource
 from cardledger.schema.wire.common import CurrencyAmount, Documented, Response, Time
 
 EventKind = Literal[
@@ -81,6 +82,7 @@ class EventResource(Response):
     entries: list[EntryResource]
     source: str | None = None
     reference: str | None = None
+    conversion: ConversionResource | None = None
     occurred_at: Time
     recorded_at: Time
 

@@ -57,6 +57,17 @@ class MerchantResource(Response):
     country: str | None = None
 
 
+class ConversionResource(Response):
+    """How the network converted an amount; `rate` is an exact decimal.
+
+    `billingAmount` is what was authorized, cleared or refunded by that message.
+    """
+
+    merchant_amount: CurrencyAmount
+    billing_amount: CurrencyAmount
+    rate: str
+
+
 class CardTransactionResource(Response):
     """One purchase: its pulls, clearings and refunds rolled up."""
 
@@ -75,6 +86,7 @@ class CardTransactionResource(Response):
     authorized_amount: CurrencyAmount
     settled_amount: CurrencyAmount | None = None
     refunded_amount: CurrencyAmount | None = None
+    conversion: ConversionResource | None = None
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
     written_off_amount: CurrencyAmount | None = None
