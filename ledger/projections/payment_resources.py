@@ -1,7 +1,6 @@
 """Transfers, payments and deposits as resources of the API and of webhooks."""
 
 from decimal import Decimal
-from typing import Any
 
 from cardledger.ledger.core.payments.conversion import Rate
 from cardledger.ledger.core.payments.payment import Kind
@@ -17,6 +16,7 @@ from cardledger.schema.wire.common import money, public_id
 from cardledger.schema.wire.payments.parts import (
     AccountDestination,
     AccountSource,
+    Counterparty,
     RealtimeFundingSource,
     Refund,
     RequestedField,
@@ -86,9 +86,9 @@ def outgoing(transfer: Transfer) -> OutgoingTransaction:
     )
 
 
-def _counterparty(transfer: Transfer) -> dict[str, Any] | None:
+def _counterparty(transfer: Transfer) -> Counterparty | None:
     known = transfer.counterparty_information
-    return None if known is None else dict(known)
+    return None if known is None else Counterparty.model_validate(known)
 
 
 def _timeline_s(transfer: Transfer) -> int | None:

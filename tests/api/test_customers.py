@@ -434,11 +434,6 @@ def test_a_business_cannot_hold_a_card(api: Api) -> None:
 # --- the platform's own accounts ---------------------------------------------------------------
 
 
-def test_a_platform_has_no_accounts_of_its_own(api: Api) -> None:
-    for query in ({}, {"currency": "USD"}, {"type": "INTERNAL_FIAT"}):
-        assert ok(api.get("/platform/internal-accounts", **query)) == {"data": []}
-
-
 @pytest.mark.parametrize("query", [{"type": "GOLD"}, {"currency": "usd"}, {"limit": "5"}])
 def test_an_invalid_filter_of_platform_accounts_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/platform/internal-accounts", **query), 400, "INVALID_INPUT")

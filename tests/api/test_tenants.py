@@ -313,6 +313,23 @@ BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
     "PATCH /agents/{agentId}/policy": lambda _: AGENT_POLICY,
     "POST /agents/me/external-accounts": lambda _: external_account("GBP_ACCOUNT"),
     **{f"POST /agents/me/transfer-{way}": _transfer for way in ("in", "out")},
+    "POST /transfer-out": _transfer,
+    "POST /transfer-in": lambda ids: {
+        "source": {"accountId": ids["externalAccountId"]},
+        "destination": {"accountId": ids["internalAccountId"]},
+        "amount": 1,
+    },
+    "POST /crypto/estimate-withdrawal-fee": lambda ids: {
+        "internalAccountId": ids["internalAccountId"],
+        "currency": "USDC",
+        "cryptoNetwork": "BASE",
+        "amount": 10_000_000,
+        "destinationAddress": "0x52908400098527886E0F7030069857D2E4169EE7",
+    },
+    **{
+        f"POST /transactions/{{transactionId}}/{step}": lambda _: {}
+        for step in ("cancel", "confirm")
+    },
     **{
         f"POST {path}/{decision}": lambda _: {}
         for path in ("/transactions/{transactionId}", "/agents/{agentId}/actions/{actionId}")

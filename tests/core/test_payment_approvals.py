@@ -1,14 +1,11 @@
-"""What the response to a request for approval decides, and which rails carry which currencies."""
+"""What the response to a request for approval decides."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cardledger.ledger.core.payments import rails
 from cardledger.ledger.payments.approvals import DECISION_TIME, Answer, Verdict, verdict
 from cardledger.ledger.payments.messages import Decision
-from cardledger.ledger.payments.parties import rails_of
-from cardledger.schema.wire.customers.account_variants import VARIANTS, Variant
 
 ENDED = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
@@ -87,10 +84,3 @@ def test_anything_else_fails_with_a_reason(
     decided = verdict(answer(status, error=error), (), now=ENDED)
 
     assert decided == Verdict(decision=Decision.FAIL, reason=reason)
-
-
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_every_rail_of_an_account_carries_its_currencies(variant: Variant) -> None:
-    for currency in variant.currencies or ():
-        for rail in rails_of({"accountType": variant.account_type}):
-            assert rails.takes(rail, currency, 1), (rail, currency)

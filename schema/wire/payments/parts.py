@@ -183,7 +183,7 @@ class RequestedField(Response):
     mandatory: bool
 
 
-class CounterpartyInformation(Response):
+class Counterparty(Response):
     """What is known of the counterparty, by the names of its fields."""
 
     model_config = ConfigDict(extra="allow")
@@ -194,9 +194,6 @@ class PaymentInstructions(Response):
 
     model_config = ConfigDict(extra="allow")
 
-
-Counterparty = Annotated[dict[str, Any], Documented(CounterpartyInformation)]
-"""A free map of what is known of the counterparty."""
 
 Instructions = Annotated[list[dict[str, Any]], Documented(list[PaymentInstructions])]
 """Ways to pay from outside."""
