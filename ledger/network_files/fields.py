@@ -70,7 +70,9 @@ def refuse_card_numbers(row: Sequence[str], line: int, *, is_total: bool = False
         return
     for name in _SEARCHED:
         text = row[PLACE[name]]
-        if (is_total and name in _SUMS) or (name == "card_id" and _CARD.fullmatch(text)):
+        if (is_total and name in _SUMS and _is_sum(text)) or (
+            name == "card_id" and _CARD.fullmatch(text)
+        ):
             continue
         if card_numbers.found_in(text):
             raise RefusedError(
@@ -234,6 +236,10 @@ def currency_of_total(text: str, line: int) -> str:
 def shown(text: str) -> str:
     """Return `text`, in which no card number was found, as a message quotes it."""
     return ascii(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "...")
+
+
+def _is_sum(text: str) -> bool:
+    return bool(_SIGNED.fullmatch(text) or _TOTAL_INTERCHANGE.fullmatch(text))
 
 
 def _card(text: str, line: int) -> str | None:

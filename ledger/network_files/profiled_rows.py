@@ -33,6 +33,7 @@ class _Reader:
             file, delimiter=profile.delimiter, quote=profile.quote, encoding=profile.encoding
         )
         self._names: Places = {}
+        self._repeated: frozenset[str] = frozenset()
         self._width = 0  # Of each line; 0: any.
         self._currency = profile.constants.get("currency", "")
 
@@ -67,7 +68,9 @@ class _Reader:
         if first is None:
             raise RefusedError(Code.EMPTY_FILE, "the file is empty")
         if self._profile.names_columns:
-            self._names = {name.strip(): place for place, name in enumerate(first[1])}
+            names = [name.strip() for name in first[1]]
+            self._names = {name: place for place, name in enumerate(names)}
+            self._repeated = frozenset(name for name in names if names.count(name) > 1)
             self._width = len(first[1])
             return self._raw
         return chain([first], self._raw)
@@ -102,6 +105,13 @@ class _Reader:
             raise RefusedError(
                 Code.BAD_HEADER,
                 f"the first row does not name the column {where!a} of the profile",
+                line=1,
+                column=name,
+            )
+        if where in self._repeated:
+            raise RefusedError(
+                Code.BAD_HEADER,
+                f"the first row names the column {where!a} of the profile more than once",
                 line=1,
                 column=name,
             )
@@ -141,7 +151,7 @@ class _Reader:
                 number,
                 "merchant_amount",
             )
-        found[PLACE["interchange"]] = self._plain(found[PLACE["interchange"]])
+        found[PLACE["interchange"]] = self._plain(found[PLACE["interchange"]], number)
         found[PLACE["type"]] = self._type(found[PLACE["type"]], side, number)
         return found
 
@@ -152,13 +162,25 @@ class _Reader:
             for name, where in totals.items()
             if name != "record"
         }
+        # Before a message can quote one.
+        fields.refuse_card_numbers(
+            _only(
+                currency=found.get("currency", ""),
+                type=found.get("side", ""),
+                amount=self._simple(found["amount"]),
+                interchange=self._simple(found.get("interchange", "")),
+                count=found["count"],
+            ),
+            number,
+            is_total=True,
+        )
         currency = found.pop("currency", self._currency)
         currency = self._profile.currencies.get(currency, currency)
         text = found["amount"]
         side, digits = self._side_of(found.pop("side", None), text, number)
         sign = "-" if side == CREDIT else ""
         amount = sign + self._minor(digits, currency, number, "amount")
-        interchange = self._plain(found.get("interchange", ""))
+        interchange = self._plain(found.get("interchange", ""), number)
         return _only(
             record="T",
             currency=currency,
@@ -209,12 +231,30 @@ class _Reader:
             )
         return found
 
-    def _plain(self, text: str) -> str:
-        """Return a decimal of the file with a point and without grouping."""
+    def _plain(self, text: str, number: int) -> str:
+        """Return an interchange of the file with a point and without grouping.
+
+        Raises: RefusedError.
+        """
         amounts = self._profile.amounts
-        if grouping := amounts.get("grouping"):
-            text = text.replace(grouping, "")
-        return text.replace(amounts.get("decimal", "."), ".")
+        decimal = amounts.get("decimal", ".")
+        sign = text[:1] if text[:1] in {"+", "-"} else ""
+        whole, point, fraction = text.removeprefix(sign).partition(decimal)
+        digits = _ungrouped(whole, amounts.get("grouping"))
+        if digits is None or (decimal != "." and "." in digits + fraction):
+            raise RefusedError(
+                Code.BAD_AMOUNT,
+                f"{fields.shown(text)}: must be a decimal with the signs of the profile",
+                line=number,
+                column="interchange",
+            )
+        return sign + digits + (point and ".") + fraction
+
+    def _simple(self, text: str) -> str:
+        amounts = self._profile.amounts
+        for sign, instead in ((amounts.get("grouping"), ""), (amounts.get("decimal"), ".")):
+            text = text.replace(sign, instead) if sign else text
+        return text
 
     def _minor(self, text: str, currency: str, number: int, column: str) -> str:
         """Return `text` in minor units of `currency`; what is no amount is returned as it is."""

@@ -89,7 +89,8 @@ class SettlementFile:
                 raise _misplaced(record, row, number)
         found = {currency: Totals(*added) for currency, added in sums.items()}
         self._check_totals(found, trailers, number)
-        self.totals = trailers
+        # They are those of record T, but for an interchange of which T says nothing.
+        self.totals = trailers if self._states_interchange else found
         self.digest = digest.hexdigest()
 
     def _read_header(self) -> Header:

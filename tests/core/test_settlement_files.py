@@ -326,6 +326,11 @@ def test_a_shipped_profile_reads_its_sample(name: str) -> None:
         (b"MCC\r", b"M\r", Code.BAD_HEADER, 1),
         (b"GREEN GROCER", PAN.encode(), Code.PAN_FOUND, 2),
         (b"TOTAL;;;;D;4", b"TOTAL;;;;D;5", Code.CONTROL_COUNT, 6),
+        (b"1.237,65;USD", b"1.237,65;" + PAN.encode(), Code.PAN_FOUND, 6),
+        (b"1.237,65;USD", PAN.encode() + b" x;USD", Code.PAN_FOUND, 6),
+        (b";18,5175;25", b";18.5175;25", Code.BAD_AMOUNT, 2),
+        (b";0,69;", b";0.69;", Code.BAD_AMOUNT, 3),
+        (b"Merchant;MCC", b"Merchant;MCC;Amount", Code.BAD_HEADER, 1),
     ],
 )
 def test_a_file_of_a_profile_is_checked_as_strictly(
@@ -370,6 +375,29 @@ def test_a_profile_that_is_not_valid_says_which_key(
 
     with pytest.raises(ProfileError, match=complaint):
         profile.parse(text.replace(before, after, 1))
+
+
+def test_interchange_counts_also_where_the_totals_of_a_file_are_silent() -> None:
+    of_sample = (profile.SHIPPED / "semicolon-report.toml").read_text(encoding="utf-8")
+    before, after = of_sample.split("[totals]")
+    silent = profile.parse(before + "[totals]" + after.replace('interchange = "Interchange"', ""))
+    found = reader.read(
+        io.BytesIO((profile.SHIPPED / "semicolon-report.sample.csv").read_bytes()), silent
+    )
+
+    assert sum(each.interchange or 0 for each in found) == 18_517_500
+    assert found.totals["USD"].interchange == 18_517_500
+
+
+@pytest.mark.parametrize("column", ["amount", "interchange", "count"])
+def test_a_card_number_in_a_total_that_is_no_number_is_not_shown(column: str) -> None:
+    text = text_of([head(), line(), *[row | {column: f"{PAN}x"} for row in totals([line()])]])
+
+    with pytest.raises(RefusedError) as caught:
+        read(text.encode())
+
+    assert (caught.value.code, caught.value.column) == (Code.PAN_FOUND, column)
+    assert PAN not in caught.value.message
 
 
 def test_an_interchange_is_written_without_zeros_at_the_end() -> None:

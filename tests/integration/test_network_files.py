@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -432,6 +433,13 @@ def test_the_commands_import_list_and_resolve(
     assert run(office.anna, *command, "--dry-run") == (1, [expected(network, "DRY_RUN")])
     assert run(office.anna, *command) == (1, [expected(network, "IMPORTED")])
     assert run(office.anna, *command) == (1, [expected(network, "ALREADY_IMPORTED")])
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(pipe.write_bytes, path.read_bytes())
+        dry = ("reconcile", str(pipe), "--platform", platform, "--json", "--dry-run")
+        assert run(office.anna, *dry) == (1, [expected(network, "ALREADY_IMPORTED")])
 
     code, [found] = run(office.anna, "breaks", "list", "--network", network.name, "--json")
     assert code == 0

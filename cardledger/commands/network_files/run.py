@@ -1,7 +1,9 @@
 """What `cardledger reconcile` does, and what it prints."""
 
 import json
+import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -111,19 +113,22 @@ def _profile(name: str) -> Profile:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Yield the file at `path`; standard input is copied, so that it can be read twice."""
-    if str(path) == "-":
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
-            copy.seek(0)
-            yield copy
-        return
+    """Yield the file at `path`, or a copy of what can be read only once: a pipe, standard input.
+
+    So no database transaction waits for what another process writes.
+    """
     try:
-        file = path.open("rb")
+        file = sys.stdin.buffer if str(path) == "-" else path.open("rb")
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}", code=USAGE) from None
     with file:
-        yield file
+        if str(path) != "-" and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            yield file
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(file, copy)
+            copy.seek(0)
+            yield copy
 
 
 def _refusal(error: RefusedError) -> dict[str, Any]:
