@@ -551,6 +551,64 @@ def test_a_missing_event_is_made_of_its_line_once(network: Network, office: Offi
         settlement_files.make_event(session, found.id, "again")
 
 
+def test_an_event_of_another_network_is_in_no_line(network: Network, office: Office) -> None:
+    other = Network(office.world, network.cardholder, office.anna)
+    fields = {"merchant": {"descriptor": "KIOSK", "mcc": "5411"}}
+    by_reference, by_token, by_card = (
+        clearing(network, f"T{n}", 60 + n, occurredAt=f"{DAY}T12:00:00Z", **fields)
+        for n in range(3)
+    )
+    network.send(by_reference, by_token, by_card)
+    other.send(clearing(other, "T1", 5, day=NEXT))
+
+    other.imported(
+        DAY,
+        [
+            network.line(by_reference),
+            network.line(by_token, reference=""),
+            network.line(by_card, reference="", token="", transaction_date=str(DAY)),
+        ],
+    )
+
+    assert {(kind, state) for kind, _, state, _ in other.kinds()} == {("IN_FILE_ONLY", "open")}
+    network.imported(DAY, [network.line(each) for each in (by_reference, by_token, by_card)])
+    assert network.breaks() == []
+
+
+def test_the_importer_of_a_file_makes_no_event_of_it(network: Network, office: Office) -> None:
+    known, missing = clearing(network, "T1", 10), clearing(network, "T2", 700)
+    network.send(known)
+    Network(office.world, network.cardholder, office.carla, network.name).imported(
+        DAY, [network.line(known), network.line(missing)]
+    )
+    [found] = network.breaks()
+
+    with (
+        pytest.raises(CommandError, match="another person than the one who imported"),
+        acting.as_person(office.carla, may="approve") as session,
+    ):
+        settlement_files.make_event(session, found.id, "lost")
+
+
+def test_no_event_is_made_with_a_source_that_is_guessed(network: Network, office: Office) -> None:
+    missing, first = clearing(network, "T0", 700), clearing(network, "T1", 10, day=NEXT)
+    second = clearing(network, "T2", 20, day=NEXT, source="other-cards")
+    network.send(first, second)
+    network.imported(DAY, [network.line(missing)])
+    [found] = network.breaks()
+
+    def refuses(because: str) -> None:
+        with (
+            pytest.raises(CommandError, match=because),
+            acting.as_person(office.ben, may="approve") as session,
+        ):
+            settlement_files.make_event(session, found.id, "lost")
+
+    refuses("no events of network")
+    network.imported(NEXT, [network.line(first), network.line(second)])
+    refuses("several sources")
+
+
 def test_an_import_that_is_killed_was_never_begun(
     network: Network, office: Office, tmp_path: Path
 ) -> None:
