@@ -285,8 +285,10 @@ async def _internal(
     source: InternalParty,
 ) -> _Destination:
     found = await parties.internal(connection, platform_id=platform.id, account_id=account_id)
-    if found is None or wanted.source_customer_id not in {None, found.owner_id, source.owner_id}:
-        message = "is not an internal account of the platform or of its customers; check the id"
+    # As by its transfers, an agent moves money between the accounts of its customer.
+    if found is None or (wanted.agent_id is not None and found.owner_id != source.owner_id):
+        owner = "agent's customer" if wanted.agent_id else "platform or of its customers"
+        message = f"is not an internal account of the {owner}; check the id"
         raise QuoteRefusedError(Refusal.INPUT, message, field=_DESTINATION)
     if found.id == source.id:
         message = "Source and destination are the same account; name two different accounts."

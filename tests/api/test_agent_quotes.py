@@ -207,6 +207,18 @@ def test_an_agent_pays_from_allowed_accounts_of_its_customer(buyer_of: Make, own
     refused(buyer.api.get(f"/agents/me/quotes/Quote:{uuid4()}"), 404, "QUOTE_NOT_FOUND")
 
 
+def test_an_agent_pays_no_account_of_another_customer(buyer_of: Make, own: Api) -> None:
+    buyer, stranger = buyer_of(), buyer_of()
+    [platforms] = ok(own.get("/platform/internal-accounts", currency="EUR"))["data"]
+
+    for foreign in (stranger.payer.usd, stranger.payer.eur, platforms["id"]):
+        theirs = {"destinationType": "ACCOUNT", "accountId": foreign}
+        wish = buyer.body(destination=theirs)
+        refused(buyer.api.post("/agents/me/quotes", wish), 400, "INVALID_INPUT")
+
+    assert stranger.payer.balance(stranger.payer.usd) == 50_000
+
+
 @pytest.mark.parametrize(
     "fields",
     [
