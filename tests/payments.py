@@ -14,11 +14,13 @@ from cardledger.ledger.core.payments.conversion import LockedSide, Rate, receive
 from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Owner
-from cardledger.ledger.payments import requests
+from cardledger.ledger.payments import messages, requests
 from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema.ids import Id
@@ -216,6 +218,23 @@ class Desk:
 
         self.written(transfer.platform_id, write)
         return transfer.id
+
+    def record(self, payment: Transfer) -> None:
+        """Record a payment whose message does not arrive."""
+
+        async def write(connection: AsyncConnection) -> None:
+            await connection.execute(transfers.insert(payment))
+
+        self.written(payment.platform_id, write)
+
+    def begin(self, payment: Transfer) -> None:
+        """Let the message of a recorded payment arrive after all."""
+
+        async def write(connection: AsyncConnection) -> None:
+            message = messages.execution(payment, None, self.now)
+            await inbox.accept_async(await driver_async(connection), [message], INBOX_KEY)
+
+        self.written(payment.platform_id, write)
 
     def written(self, platform_id: Id, write: Callable[[AsyncConnection], Awaitable[Made]]) -> Made:
         """Run `write` as the API does: with its role, on the views of one platform."""

@@ -8,6 +8,7 @@ import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.payments.conversion import LockedSide, Rate
+from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.engine import timers
 from cardledger.schema.ids import Id
 from tests.payments import DELAY, Conversion, Desk
@@ -181,6 +182,25 @@ def test_a_pending_payout_can_be_cancelled_once(
     assert (stored.failure_reason, stored.refund_reason) == ("CANCELLED", "USER_CANCELLATION")
     assert desk.steps(payment) == ["DEBITED", "FAILED", "REFUNDED"]
     assert world.balance(payer) == 10_000
+
+
+def test_a_payout_that_was_not_begun_is_cancelled_without_a_refund(
+    desk: Desk, payer: Cardholder
+) -> None:
+    """An engine of the previous release has rejected its message, or it comes later."""
+    bank = desk.external_account(payer.owner, "1234567890")
+    payment = desk.draft(payer, 4_000, bank, Kind.OUT, requested_at=desk.now)
+    desk.record(payment)
+
+    [cancelled] = desk.cancel(payment.id)
+    desk.begin(payment)
+    [late] = desk.drain()
+
+    assert (cancelled.outcome, late.outcome) == ("APPLIED", "REJECTED")
+    stored = desk.stored(payment.id)
+    assert (stored.status, stored.failure_reason) == ("FAILED", "CANCELLED")
+    assert (stored.refund_status, desk.steps(payment.id)) == (None, [])
+    assert desk.world.balance(payer) == 10_000
 
 
 def test_a_payout_that_was_handed_over_cannot_be_cancelled(
