@@ -34,7 +34,7 @@ from cardledger.ledger.exchange.rates import Pair, Pricing
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.payments import drafts, requests
+from cardledger.ledger.payments import drafts, parties, requests
 from cardledger.ledger.payments.drafts import Wanted
 from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import Transfer
@@ -329,6 +329,11 @@ async def resolve(  # noqa: PLR0913 - each by name
     if agent is not None:
         elsewhere = await _elsewhere(connection, agent, before.transfer, pricing, at)
     objection = _objection(agent, used, before, elsewhere, at)
+    if not (objection or await parties.is_external_side_active(connection, before.transfer)):
+        is_payee = not before.transfer.is_incoming
+        objection = (
+            FailureReason.ACCOUNT_CANNOT_RECEIVE if is_payee else FailureReason.ACCOUNT_INVALID
+        )
     if objection:
         failed = before.transfer.failed(objection, at=at)
         await _update(connection, failed, at)

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.projections import accounts
+from cardledger.ledger.projections.transfers import Transfer
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -149,6 +150,15 @@ async def external(
         is_ready=_is_ready(row),
         rails=rails_of(row.account_info),
     )
+
+
+async def is_external_side_active(connection: AsyncConnection, payment: Transfer) -> bool:
+    """Return whether the external account of `payment`, if it has one, is there and is ACTIVE."""
+    account_id = payment.external_account_id
+    if account_id is None:
+        return True
+    found = await external(connection, platform_id=payment.platform_id, account_id=account_id)
+    return found is not None and found.is_active
 
 
 async def currencies_of(

@@ -11,7 +11,6 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Message, Owner
@@ -131,11 +130,7 @@ async def prepared(connection: AsyncConnection, transfer: Transfer, at: datetime
         await accounts.open_platform_accounts(
             connection, platform_id=transfer.platform_id, currencies=[transfer.currency], at=at
         )
-    external_id = None
-    if transfer.kind == Kind.IN:
-        external_id = transfer.source_account_id
-    elif transfer.kind == Kind.OUT and transfer.peer_id is None:
-        external_id = transfer.destination_account_id
+    external_id = transfer.external_account_id
     if external_id is None:
         return transfer
     account = tables.external_accounts.c

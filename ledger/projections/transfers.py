@@ -127,6 +127,14 @@ class Transfer:
         return {account for account in accounts if account is not None}
 
     @property
+    def external_account_id(self) -> Id | None:
+        """The external account that it is paid to, or collected from; None: there is none."""
+        if self.kind == Kind.IN:
+            return self.source_account_id
+        is_payout = self.kind == Kind.OUT and self.peer_id is None
+        return self.destination_account_id if is_payout else None
+
+    @property
     def terms(self) -> Terms:
         """What the rules of payments read of it."""
         return Terms(

@@ -549,6 +549,18 @@ def look_up(api: Api, address: str, **query: object) -> httpx2.Response:
     return api.get(f"/receiver/uma/{address}", **query)
 
 
+def test_a_payee_that_was_deleted_after_the_quote_is_not_paid(payer: Payer) -> None:
+    bank = payer.iban()
+    quote = payer.quote(bank)
+    assert payer.api.http.delete(f"/customers/external-accounts/{bank}").status_code == 204
+
+    error = refused(payer.api.http.post(f"/quotes/{quote['id']}/execute"), 409, "CONFLICT")
+
+    assert error["details"] == {"reason": "ACCOUNT_NOT_ACTIVE"}
+    assert payer.get(quote)["status"] == "PENDING"
+    assert payer.balance(payer.usd) == 50_000
+
+
 def test_an_external_account_is_looked_up_and_quoted(payer: Payer) -> None:
     bank = payer.iban()
 

@@ -113,6 +113,23 @@ def test_a_payment_that_needs_an_approval_moves_nothing_until_then(
     assert ada.balance() == (600 if path == OUT else 1_400)
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"), [(OUT, "ACCOUNT_CANNOT_RECEIVE"), (IN, "ACCOUNT_INVALID")]
+)
+def test_an_approval_fails_when_the_bank_account_was_deleted_before(
+    careful: Scene, path: str, reason: str
+) -> None:
+    ada, bank_id = careful.payer, careful.payer.bank()
+    action = careful.asks(path, ada.out(bank_id) if path == OUT else collection(ada, bank_id))
+    assert ada.api.http.delete(f"/customers/external-accounts/{bank_id}").status_code == 204
+    key = action["id"].replace("AgentAction", "Transaction")
+
+    failed = ok(ada.api.http.post(f"/transactions/{key}/approve"))
+
+    assert (failed["status"], failed["failureReason"]) == ("FAILED", reason)
+    assert ada.balance() == 1_000
+
+
 @pytest.mark.parametrize("step", ["reject", "cancel"])
 def test_a_payment_that_awaits_an_approval_is_rejected_or_cancelled(
     careful: Scene, step: str
