@@ -1003,6 +1003,8 @@ def filled(owner: Platform, other: Platform, database_url: str) -> None:
         made(one.api.post(f"/platform/external-accounts/{account['id']}/challenge", None))
         rate = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 1.25}
         ok(one.api.post("/sandbox/exchange-rates", rate))
+        abroad = authorization(100) | {"currency": {"code": "EUR"}, "billingAmount": 110}
+        ok(one.api.simulate(one.ids["cardId"], "authorization", abroad))
         with psycopg.connect(database_url) as connection:
             psycopg.ClientCursor(connection).execute(_FILL, {"id": str(one.api.tenant.platform_id)})
 

@@ -39,6 +39,7 @@ COPIED = (
     tables.conversion_details,
 )
 UPDATED = (tables.card_transactions, tables.internal_accounts, tables.transfers)
+ONLY_INSERTED = {"counterparty_information", "requested_fields"}
 
 
 @pytest.mark.parametrize("table", COPIED, ids=lambda table: table.name)
@@ -60,7 +61,9 @@ def test_a_copy_names_the_columns_of_its_table_in_their_order() -> None:
 
 @pytest.mark.parametrize("table", UPDATED, ids=lambda table: table.name)
 def test_every_column_of_a_bulk_update_has_an_array_type(table: Table) -> None:
-    assert {type_of(column) for column in table.columns} <= set(pg_arrays.OF_TYPE)
+    updated = [column for column in table.columns if column.name not in ONLY_INSERTED]
+
+    assert {type_of(column) for column in updated} <= set(pg_arrays.OF_TYPE)
 
 
 def test_a_record_has_the_columns_of_its_table() -> None:

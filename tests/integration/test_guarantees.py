@@ -60,6 +60,7 @@ def cardholder(world: World) -> Cardholder:
         " destination_currency, numerator, denominator) VALUES (%s, %s, 'USD', 'EUR', 1, 2)",
         [new_id(), cardholder.owner.platform_id],
     )
+    _add_rows_of_a_settlement_file(world)
     world.add_totals(page_entries=1, account_entries=1)
     world.connection.execute(
         "WITH closed AS (INSERT INTO closings (kind, first_day, last_day, state, decided_at,"
@@ -86,6 +87,31 @@ def cardholder(world: World) -> Cardholder:
         [new_id(), new_id(), cardholder.owner.customer_id, cardholder.owner.platform_id],
     )
     return cardholder
+
+
+def _add_rows_of_a_settlement_file(world: World) -> None:
+    """Add a row to each table of its facts, past the triggers that want a whole file."""
+    key = str(new_id())
+    with world.connection.transaction():
+        world.connection.execute("SET LOCAL session_replication_role = replica")
+        for row in (
+            f"network_file_totals VALUES ('{key}', 'USD', 1, 1, 0)",
+            (
+                f"network_lines (file_id, line, amount, type, currency)"
+                f" VALUES ('{key}', 2, 1, 'PRESENTMENT', 'USD')"
+            ),
+            (
+                f"line_matches (file_id, line, card_transaction_id, customer_id, sequence, rule)"
+                f" VALUES ('{key}', 2, '{key}', '{key}', 1, 'REFERENCE')"
+            ),
+            f"break_history (break_id, action) VALUES ('{key}', 'NOTED')",
+            (
+                f"file_proofs (file_id, currency, ledger, difference, file)"
+                f" VALUES ('{key}', 'USD', 1, 0, 1)"
+            ),
+            "file_refusals (code, message) VALUES ('EMPTY_FILE', 'The file is empty.')",
+        ):
+            world.connection.execute(f"INSERT INTO {row}".encode())
 
 
 @pytest.fixture

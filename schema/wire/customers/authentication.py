@@ -4,6 +4,7 @@ from ipaddress import ip_address
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from cardledger.schema.wire.common import (
     STORABLE,
@@ -74,7 +75,13 @@ IpAddress = Annotated[
     AfterValidator(_ip_address),
     Field(examples=["192.0.2.1"]),
 ]
-PasskeyAssertion = Annotated[dict[str, Any], Field(max_length=10)]
+PasskeyAssertion = TypeAliasType(
+    "PasskeyAssertion",
+    Annotated[
+        dict[str, Any],
+        Field(max_length=10, description="What a browser returns of a passkey, as JSON."),
+    ],
+)
 
 
 # --- contact verification ----------------------------------------------------------------------
