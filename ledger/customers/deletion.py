@@ -112,7 +112,11 @@ async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
     # After the accounts, whose lock keeps the engine from booking: what failed before is refunded.
     payment = await connection.scalar(
         select(transfer.id)
-        .where(transfer.customer_id == customer_id, transfer.status.in_(_UNDER_WAY))
+        .where(
+            transfer.customer_id == customer_id,
+            # Or completed, and about to be returned: to an account that would be closed.
+            transfer.status.in_(_UNDER_WAY) | transfer.due_at.is_not(None),
+        )
         .limit(1)
     )
     if payment is not None:

@@ -549,6 +549,17 @@ def look_up(api: Api, address: str, **query: object) -> httpx2.Response:
     return api.get(f"/receiver/uma/{address}", **query)
 
 
+def test_a_customer_whose_payout_will_be_returned_is_not_deleted(payer: Payer) -> None:
+    quote = payer.quote(payer.iban("005"), lockedCurrencyAmount=50_000)
+    assert ok(payer.api.http.post(f"/quotes/{quote['id']}/execute"))["status"] == "COMPLETED"
+
+    error = refused(payer.api.delete(f"/customers/{payer.id}"), 409, "CONFLICT")
+
+    assert error["details"] == {"reason": "OPEN_PAYMENTS"}
+    eventually(lambda: payer.transaction(quote)["status"] == "FAILED")
+    assert payer.balance(payer.usd) == 50_000
+
+
 def test_a_payee_that_was_deleted_after_the_quote_is_not_paid(payer: Payer) -> None:
     bank = payer.iban()
     quote = payer.quote(bank)
