@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.payments.conversion import LockedSide, Rate
 from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.engine import timers
@@ -182,6 +183,22 @@ def test_a_pending_payout_can_be_cancelled_once(
     assert (stored.failure_reason, stored.refund_reason) == ("CANCELLED", "USER_CANCELLATION")
     assert desk.steps(payment) == ["DEBITED", "FAILED", "REFUNDED"]
     assert world.balance(payer) == 10_000
+
+
+def test_a_fee_for_which_the_platform_has_no_room_is_rejected_and_stops_no_queue(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    own, rich = desk.platform_account(platform), world.cardholder(platform, MAX_AMOUNT)
+    desk.pay(rich, own, MAX_AMOUNT)
+    desk.drain()
+    desk.out(payer, 4_000, fee_amount=10)
+
+    decided = desk.drain()
+
+    assert outcomes_of(decided) == ["APPLIED", "REJECTED"]
+    assert decided[-1].reason == "AMOUNT_OUT_OF_RANGE"
+    assert world.balance(own) == MAX_AMOUNT
+    assert desk.totals(platform)["TRANSFERS", "USD"] == 10
 
 
 def test_a_payout_that_was_not_begun_is_cancelled_without_a_refund(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.payments import transfer as limits
 from cardledger.ledger.core.payments.payment import Kind, Status, Step
 from cardledger.ledger.core.payments.transfer import FailureReason
@@ -295,6 +296,7 @@ class Payments:
                 RejectionReason.UNKNOWN_ACCOUNT,
                 f"Unknown account: the platform has no internal account in {payment.currency}.",
             )
+        checked(account.balance + account.held + payment.amount)  # Else it stays in TRANSFERS.
         life = Life(replace(payment, destination_account_id=account.id), message)
         self._steps.take(life, Step.CREDITED)
         return life.applied()
