@@ -121,6 +121,7 @@ FUNCTIONS: Final = {
     "0078": ("make_event_of_break(uuid, text)",),
     "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
     "0086": ("uma_receiver(text)",),
+    "0094": ("add_events(text, text)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, cycle, islice
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx2
@@ -86,6 +86,49 @@ class Post:
         if isinstance(self.caller, AgentApi):
             return AgentApi(root, self.caller.access_token)
         return Api(root, self.caller.tenant)
+
+
+ELSEWHERE: Final = {
+    "/agents/me/quotes",
+    "/agents/me/quotes/{quoteId}/execute",
+    "/crypto/estimate-withdrawal-fee",
+    "/customers/bulk/csv",
+    "/customers/external-accounts/{externalAccountId}/challenge",
+    "/customers/external-accounts/{externalAccountId}/trust",
+    "/customers/external-accounts/{externalAccountId}/trust/confirm",
+    "/customers/external-accounts/{externalAccountId}/untrust",
+    "/customers/external-accounts/{externalAccountId}/untrust/confirm",
+    "/customers/external-accounts/{externalAccountId}/verify",
+    "/customers/{customerId}/kyc-link",
+    "/customers/{customerId}/verify-email",
+    "/customers/{customerId}/verify-email/confirm",
+    "/customers/{customerId}/verify-phone",
+    "/customers/{customerId}/verify-phone/confirm",
+    "/documents",
+    "/platform/external-accounts/{externalAccountId}/challenge",
+    "/platform/external-accounts/{externalAccountId}/verify",
+    "/quotes",
+    "/quotes/{quoteId}/authorize",
+    "/quotes/{quoteId}/authorize/resend",
+    "/quotes/{quoteId}/execute",
+    "/sandbox/exchange-rates",
+    "/sandbox/send",
+    "/sca/factors",
+    "/sca/factors/confirm",
+    "/sca/factors/reset",
+    "/sca/factors/reset/{resetId}/complete",
+    "/sca/login/complete",
+    "/sca/login/start",
+    "/sca/record-event",
+    "/transactions/{transactionId}/cancel",
+    "/transactions/{transactionId}/confirm",
+    "/transfer-in",
+    "/transfer-out",
+}
+"""Operations that need a customer, code, file or quote of their own to succeed.
+
+The tests of payments, quotes, documents and authentication send those that move money twice.
+"""
 
 
 def requests_of(api: Api, database_url: str) -> Iterator[Post]:
@@ -313,7 +356,8 @@ def test_every_post_of_the_interface_is_among_the_tested_requests(
 
     tried = {contract.path_of(BASE_PATH + one.path) for one in requests_of(api, app_database_url)}
 
-    assert tried == posts
+    assert tried | ELSEWHERE == posts
+    assert tried & ELSEWHERE == set()
 
 
 def test_a_key_stands_for_one_request(api: Api, app_database_url: str) -> None:

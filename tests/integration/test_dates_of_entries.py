@@ -152,7 +152,7 @@ def test_a_system_account_of_each_new_kind_is_opened_where_there_are_others(
     )
     owner.execute(
         "INSERT INTO system_accounts SELECT gen_random_uuid(), %s, c, 'CARD_HOLDS'"
-        " FROM unnest(ARRAY['USD', 'KWD']) c",
+        " FROM unnest(ARRAY['EUR', 'USD']) c",
         [platform],
     )
 
@@ -163,11 +163,14 @@ def test_a_system_account_of_each_new_kind_is_opened_where_there_are_others(
         ).fetchall()
 
     migrate.upgrade(url)
-    found = "CARD_HOLDS INTERCHANGE NETWORK_FEES SETTLEMENT_BANK SUSPENSE"
-    assert kinds() == [("KWD", found), ("USD", found)]
+    found = (
+        "CARD_HOLDS FX INBOUND_CLEARING INTERCHANGE NETWORK_FEES OUTBOUND_CLEARING"
+        " SETTLEMENT_BANK SUSPENSE"
+    )
+    assert kinds() == [("EUR", found), ("USD", found)]
 
     migrate.downgrade(url, "0034")
-    assert kinds() == [("KWD", "CARD_HOLDS"), ("USD", "CARD_HOLDS")]
+    assert kinds() == [("EUR", "CARD_HOLDS"), ("USD", "CARD_HOLDS")]
 
 
 def test_while_dates_are_filled_in_nothing_else_of_an_entry_can_be_changed(

@@ -62,6 +62,9 @@ def test_a_platform_has_system_accounts_in_every_currency(app_database_url: str)
         "SUSPENSE",
         "INTERCHANGE",
         "NETWORK_FEES",
+        "OUTBOUND_CLEARING",
+        "INBOUND_CLEARING",
+        "FX",
     }
     assert within(app_database_url, act) == {
         (currency, kind) for currency in ("USD", "EUR") for kind in kinds

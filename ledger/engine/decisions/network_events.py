@@ -104,7 +104,8 @@ class NetworkEvents:
 
     def ask(self, message: Message, *, is_late: bool) -> Decided:
         """Decide a live authorization of either direction."""
-        if message.body["type"] == EventType.CREDIT_AUTHORIZATION:
+        # What a timeout reversal says of an authorization may lack a type.
+        if message.body.get("type") == EventType.CREDIT_AUTHORIZATION:
             return self.authorize_credit(message, is_late=is_late)
         return self.authorize(message, is_late=is_late)
 

@@ -57,7 +57,7 @@ def upgrade() -> None:
         _changed(matching, "add_events(zone)", "add_events(zone, f.network)"),
         "match_network_file(uuid, boolean)",
     )
-    op.execute("DROP FUNCTION add_events(text)")
+    # The function that matching used before stays, for a release that goes back to it.
     making = _function(_MAKING, "make_event_of_break")
     making = _changed(making, _NOTE, _IMPORTER + _NOTE)
     making = _changed(making, "    sender text;\n", "    senders text[];\n")
@@ -70,7 +70,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Put back those of revisions 0075 and 0078."""
-    _create(_function(_MATCHING, "add_events"), "add_events(text)")
     _create(_function(_MATCHING, "match_network_file"), "match_network_file(uuid, boolean)")
     op.execute("DROP FUNCTION add_events(text, text)")
     _create(_function(_MAKING, "make_event_of_break"), "make_event_of_break(uuid, text)")

@@ -195,7 +195,8 @@ class Payments:
         payment = life.payment
         if payment.status != Status.PENDING or payment.kind not in {Kind.OUT, Kind.IN}:
             return Decided(life.message, OutcomeType.DECLINED, reason=NOT_CANCELLABLE)
-        if not payment.sequence:  # It was not begun: its own message is late, or was rejected.
+        # A payout that was not begun: its own message is late, or was rejected.
+        if payment.kind == Kind.OUT and not payment.sequence:
             self._steps.refuse(life, FailureReason.CANCELLED)
             return life.applied()
         self._steps.fail(life, FailureReason.CANCELLED, because="USER_CANCELLATION")
