@@ -51,7 +51,7 @@ _TRANSFER: Final = tables.transfers.c
 
 
 class ActionRefusal(Enum):
-    """Why the agent may not request a transfer; `drafts.Refusal` is why nobody may."""
+    """Why the agent may not request a transfer; `drafts.Refusal` is why no caller may."""
 
     AGENT = auto()  # Paused, deleted or without the permission since authentication.
     POLICY = auto()  # An account, currency or amount that its policy does not allow.

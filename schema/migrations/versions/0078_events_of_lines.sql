@@ -1,5 +1,6 @@
 -- The event that a line is, as its sender would have sent it. Its key is that of the line, so that
--- it is applied once, whoever sends it: with the source of the other events of the file.
+-- it is applied once while its sender repeats it under that key: with the source of the other events
+-- of the file.
 CREATE FUNCTION make_event_of_break(wanted uuid, words text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE

@@ -28,7 +28,7 @@ from cardledger.ledger.projections.transfers import Transfer
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
 APPROVAL_LIMIT: Final = timedelta(seconds=15)
-"""After which a payment that nobody has decided about fails: five seconds for the answer to its
+"""After which a payment that has no decision fails: five seconds for the answer to its
 webhook, five for the decision after that, and a margin."""
 
 NOT_CANCELLABLE: Final = "NOT_CANCELLABLE"
