@@ -73,6 +73,7 @@ CREATED: Final = {
     "0081": ("transfer_events",),
     "0086": ("quotes",),
     "0090": ("conversion_details",),
+    "0120": ("console_tickets",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

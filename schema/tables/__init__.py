@@ -74,6 +74,7 @@ from cardledger.schema.tables.periods import (
 )
 from cardledger.schema.tables.platforms import (
     api_tokens,
+    console_tickets,
     idempotency_keys,
     platforms,
     row_counts,
@@ -172,6 +173,7 @@ __all__ = [
     "closing_exceptions",
     "closing_kinds",
     "closings",
+    "console_tickets",
     "conversion_details",
     "currencies",
     "customer_authentication",

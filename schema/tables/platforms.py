@@ -140,6 +140,22 @@ api_tokens = Table(
     timestamp("created_at", "Time of creation."),
 )
 
+console_tickets = Table(
+    "console_tickets",
+    metadata,
+    Column(
+        "ticket_hash",
+        LargeBinary,
+        primary_key=True,
+        comment="HMAC-SHA-256 of the ticket under the server key; the ticket itself is not stored.",
+    ),
+    key("api_token_id", "The API token of the session; the token may have been deleted since."),
+    timestamp("created_at", "When it was made."),
+    timestamp("expires_at", "Time from which it opens no session."),
+    comment="Tickets that open a session of the console, each once; a used one is deleted.",
+)
+Index("console_tickets_expires_at_idx", console_tickets.c.expires_at)
+
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,

@@ -103,6 +103,9 @@ class Purpose(StrEnum):
     KYC_PAGE = "page of a verification"
     ONE_TIME_CODE = "one-time code"
     RECOVERY_CODE = "recovery code"
+    CONSOLE_TICKET = "ticket of the console"
+    CONSOLE_SESSION = "session of the console"
+    CONSOLE_FORM = "form of the console"
 
 
 class _DerivedKeys:
