@@ -4,6 +4,8 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from hmac import compare_digest
 from typing import Any, Final
 
 from sqlalchemy import Row, func, select
@@ -30,6 +32,7 @@ USE_INTERVAL: Final = timedelta(minutes=1)
 """How often the use of a token is recorded."""
 
 _MAX_CLIENT_ID: Final = 100
+_STAMP_BYTES: Final = 16
 
 
 _KNOWN: Final = {permission.value: permission for permission in Permission}
@@ -54,11 +57,28 @@ class StoredToken:
         is_former = presented.proves(self.former_secret_hash)
         return is_right or (is_former and at < self.former_secret_until)
 
+    @property
+    def stamp(self) -> bytes:
+        """What changes with the secret, and tells nothing of it: for what ends when it changes."""
+        return _stamp(self.secret_hash)
+
+    def has_stamp(self, stamp: bytes, at: datetime) -> bool:
+        """Return whether `stamp` is that of a secret that counts at `at`, in constant time."""
+        is_right = compare_digest(stamp, self.stamp)
+        if self.former_secret_hash is None or self.former_secret_until is None:
+            return is_right
+        is_former = compare_digest(stamp, _stamp(self.former_secret_hash))
+        return is_right or (is_former and at < self.former_secret_until)
+
     def replacement(self, presented: PresentedSecret) -> Rehash | None:
         """Return the hash to store instead of one of a former server key or release."""
         if presented.is_current(self.secret_hash) or not presented.proves(self.secret_hash):
             return None
         return Rehash(TOKEN_SECRET, self.token.id, self.secret_hash, presented.digest)
+
+
+def _stamp(secret_hash: bytes) -> bytes:
+    return sha256(b"stamp" + secret_hash).digest()[:_STAMP_BYTES]
 
 
 _TOKEN: Final = select(

@@ -30,14 +30,18 @@ _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
 
 
 def steps(
-    history: Iterable[events.Event],
+    history: Iterable[events.Event], before: CardTransaction = UNKNOWN
 ) -> Iterator[tuple[CardTransaction, events.Event, CardTransaction]]:
-    """Yield every event with the state before it and the state after it."""
-    before = UNKNOWN
+    """Yield every event with the state before it and the state after it; the first is `before`."""
     for event in history:
         after = evolve(before, event)
         yield before, event, after
         before = after
+
+
+def figures(state: CardTransaction) -> dict[str, int | str | None]:
+    """Return the public figures of a state, by the names that `changes` gives them."""
+    return {name: figure(state) for name, figure in _FIGURES.items()}
 
 
 def changes(before: CardTransaction, after: CardTransaction) -> list[Change]:

@@ -57,6 +57,9 @@ _EVENTS: Final = (
     .where(_EVENT.card_transaction_id == bindparam("id"))
     .order_by(_EVENT.sequence)
 )
+_EVENTS_BETWEEN: Final = _EVENTS.where(
+    _EVENT.sequence > bindparam("after"), _EVENT.sequence <= bindparam("until")
+)
 
 
 Direction = Literal["DEBIT", "CREDIT"]
@@ -77,6 +80,8 @@ class CardTransactionFilters:
     token: str | None = None
     created_from: datetime | None = None
     created_to: datetime | None = None
+    currency: str | None = None
+    min_amount: int | None = None  # Of what was authorized, settled, declined or refunded.
 
 
 async def get(
@@ -121,14 +126,25 @@ async def events(
     return explained([StoredEvent(*row) for row in rows], currency)
 
 
+async def events_between(
+    connection: AsyncConnection, *, card_transaction_id: Id, after: int, until: int
+) -> list[StoredEvent]:
+    """Return the events after the sequence `after`, up to `until`, of a card transaction."""
+    rows = await connection.execute(
+        _EVENTS_BETWEEN, {"id": card_transaction_id, "after": after, "until": until}
+    )
+    return [StoredEvent(*row) for row in rows]
+
+
 async def page(
     connection: AsyncConnection,
     *,
     platform_id: Id,
     filters: CardTransactionFilters,
     wanted: paging.Wanted,
+    count_limit: int = paging.COUNT_LIMIT,
 ) -> paging.Page[CardTransactionResource]:
-    """Return one page of the platform's card transactions."""
+    """Return one page of the platform's card transactions; `count_limit` is that of its total."""
     return await paging.read(
         connection,
         _CARD_TRANSACTION,
@@ -139,6 +155,7 @@ async def page(
         ],
         wanted=wanted,
         item=_render,
+        count_limit=count_limit,
     )
 
 
@@ -148,6 +165,7 @@ def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[Colu
         columns.card_id: filters.card_id,
         columns.account_id: filters.account_id,
         columns.issuer_transaction_token: filters.token,
+        columns.currency: filters.currency,
     }
     yield from (column == value for column, value in conditions.items() if value is not None)
     if filters.status is not None:
@@ -168,6 +186,9 @@ def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[Colu
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:
         yield columns.created_at <= filters.created_to
+    if filters.min_amount is not None:
+        totals = columns.authorized, columns.settled, columns.declined, columns.refunded
+        yield func.greatest(*totals) >= filters.min_amount
     yield from _of_cardholder(platform_id, filters)
 
 

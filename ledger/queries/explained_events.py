@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction
 from cardledger.ledger.messaging import timeout_reversals
 from cardledger.ledger.projections import explain
 from cardledger.ledger.projections.card_transaction import Conversion, rate_text
@@ -12,8 +13,10 @@ from cardledger.schema.wire.cards.card_transactions import ConversionResource
 from cardledger.schema.wire.common import money
 
 
-def explained(stored: Sequence[StoredEvent], currency: str) -> list[EventResource]:
-    """Return all events of a card transaction, in their order, each with its explanation."""
+def explained(
+    stored: Sequence[StoredEvent], currency: str, before: CardTransaction = UNKNOWN
+) -> list[EventResource]:
+    """Return the events of a card transaction after the state `before`, each explained."""
     facts = [from_row(EventRow(*event[:5])) for event in stored]
     return [
         EventResource(
@@ -31,7 +34,7 @@ def explained(stored: Sequence[StoredEvent], currency: str) -> list[EventResourc
             recorded_at=row.recorded_at,
             conversion=_conversion(row, currency),
         )
-        for row, (before, event, after) in zip(stored, explain.steps(facts), strict=True)
+        for row, (before, event, after) in zip(stored, explain.steps(facts, before), strict=True)
     ]
 
 

@@ -39,6 +39,16 @@ _DELIVERY: Final = select(
 )
 """Every column but the body, which is large."""
 
+_ATTEMPT: Final = select(
+    _ATTEMPTS.delivery_id,
+    _ATTEMPTS.number,
+    _ATTEMPTS.attempted_at,
+    _ATTEMPTS.duration_ms,
+    _ATTEMPTS.status,
+    _ATTEMPTS.error,
+    _ATTEMPTS.response_head,
+).order_by(_ATTEMPTS.delivery_id, _ATTEMPTS.number)
+
 # The resource of a type whose first word is not the name of the resource.
 _RESOURCES: Final[Mapping[str, str]] = {
     "TEST": "WebhookEndpoint",
@@ -61,9 +71,14 @@ class DeliveryFilters:
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: DeliveryFilters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: DeliveryFilters,
+    wanted: paging.Wanted,
+    count_limit: int = paging.COUNT_LIMIT,
 ) -> paging.Page[WebhookDeliveryResource]:
-    """Return one page of the platform's deliveries."""
+    """Return one page of the platform's deliveries; `count_limit` is that of its total."""
     matching = [_DELIVERIES.platform_id == platform_id]
     if filters.endpoint_id is not None:
         matching.append(_DELIVERIES.endpoint_id == filters.endpoint_id)
@@ -83,6 +98,7 @@ async def page(
         matching=matching,
         wanted=wanted,
         item=_render,
+        count_limit=count_limit,
     )
 
 
@@ -98,21 +114,21 @@ async def get(
     row = rows.one_or_none()
     if row is None:
         return None
-    attempts = await connection.execute(
-        select(
-            _ATTEMPTS.number,
-            _ATTEMPTS.attempted_at,
-            _ATTEMPTS.duration_ms,
-            _ATTEMPTS.status,
-            _ATTEMPTS.error,
-            _ATTEMPTS.response_head,
-        )
-        .where(_ATTEMPTS.delivery_id == delivery_id)
-        .order_by(_ATTEMPTS.number)
-    )
-    attempt_list = [WebhookAttemptResource.model_validate(row._asdict()) for row in attempts]
-    payload = json.loads(row.body)
-    return _render(row).model_copy(update={"attempt_list": attempt_list, "payload": payload})
+    attempts = await attempts_of(connection, [delivery_id])
+    shown = {"attempt_list": attempts[delivery_id], "payload": json.loads(row.body)}
+    return _render(row).model_copy(update=shown)
+
+
+async def attempts_of(
+    connection: AsyncConnection, delivery_ids: Sequence[Id]
+) -> dict[Id, list[WebhookAttemptResource]]:
+    """Return the attempts of deliveries in their order; an empty list where there is none."""
+    rows = await connection.execute(_ATTEMPT.where(_ATTEMPTS.delivery_id.in_(delivery_ids)))
+    attempts: dict[Id, list[WebhookAttemptResource]] = {key: [] for key in delivery_ids}
+    for row in rows:
+        values = row._asdict()
+        attempts[values.pop("delivery_id")].append(WebhookAttemptResource.model_validate(values))
+    return attempts
 
 
 # --- rendering ---------------------------------------------------------------------------------
