@@ -14,6 +14,10 @@ from fastapi.routing import APIRoute
 from cardledger.api import BASE_PATH
 from cardledger.api.background.customer_uploads import CustomerUploads
 from cardledger.api.background.upkeep import Upkeep
+from cardledger.api.console import application as console
+from cardledger.api.console import services as console_services
+from cardledger.api.console.services import OFF as CONSOLE_OFF
+from cardledger.api.console.services import ConsoleConfig
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
@@ -169,6 +173,7 @@ class ApiConfig:
     end_user_terms: EndUserTerms | None = None  # None in a sandbox: its own.
     passkeys: RelyingParty | None = None  # None in a sandbox: pages of the same machine.
     metrics: Access = THIS_MACHINE  # Who may read them.
+    console: ConsoleConfig = CONSOLE_OFF
 
 
 def create_app(
@@ -178,7 +183,10 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _services(config, clock) as services:
+        async with (
+            _services(config, clock) as services,
+            console_services.running(config.console, config.database_url) as app.state.console,
+        ):
             app.state.services = services
             yield
 
@@ -212,6 +220,7 @@ def create_app(
     app.router.routes.extend(not_implemented.routes(BASE_PATH, sandbox=config.sandbox))
     for router in _ROUTERS:
         app.include_router(router, prefix=BASE_PATH)
+    app.include_router(console.router_of(config.console, is_sandbox=config.sandbox))
     app.state.templates = templates(app)
     app.state.metrics_access = config.metrics
     app.state.scrapes = Scrapes(counted.OF_API)

@@ -106,6 +106,34 @@ class Authenticator:
         self.count_failure(address, credential=None if stored is None else client_id)
         raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
 
+    async def session_stamp(self, client_id: str, *, address: str = "") -> bytes | None:
+        """Return the stamp of the token's secret, to begin a session with; None: there is none."""
+        stored = await self._current(client_id, address, b"")
+        return None if stored is None else stored.stamp
+
+    async def session_token(
+        self, client_id: str, stamp: bytes, *, address: str = ""
+    ) -> Token | None:
+        """Return the token of a session that began with `stamp`.
+
+        None once the token was deleted or has expired, or its secret was replaced.
+        Raises: ApiError FORBIDDEN from an address that the token does not allow.
+        """
+        stored = await self._current(client_id, address, stamp)
+        at = self._clock()
+        if stored is None or not stored.has_stamp(stamp, at) or stored.token.limits.is_expired(at):
+            return None
+        return self._within_limits(stored.token, address, at)
+
+    async def _current(self, client_id: str, address: str, presented: bytes) -> StoredToken | None:
+        stored, until = self._stored.get(client_id, (None, 0.0))
+        now = self._monotonic()
+        if stored is None or now >= until:
+            async with self.looking_up(address, client_id, presented) as connection:
+                stored = await api_tokens.find(connection, client_id)
+            self._keep(client_id, stored, now + _CACHE_TTL_S)
+        return stored
+
     def _within_limits(self, token: Token, address: str, at: datetime) -> Token:
         if token.limits.is_expired(at):
             message = "The API token has expired; use another token."

@@ -130,6 +130,11 @@ def not_found(code: Code, what: str) -> ApiError:
     return ApiError(code, f"No {what} with this id; check the id and the credentials' platform.")
 
 
+def unknown_path() -> ApiError:
+    """Return the error for a path that no operation has."""
+    return ApiError(Code.REFERENCE_NOT_FOUND, "Unknown path.")
+
+
 def error_response(error: ApiError) -> Response:
     """Return the response for `error`."""
     body = ErrorBody(
@@ -220,7 +225,7 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:
-            return error_response(ApiError(Code.REFERENCE_NOT_FOUND, "Unknown path."))
+            return error_response(unknown_path())
         case 405:
             return _method_not_allowed(request)
         case _:

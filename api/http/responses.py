@@ -102,5 +102,9 @@ class Listing:
         if page.total_count is not None:
             body["totalCount"] = page.total_count
         if page.last is not None:
-            body["nextCursor"] = paging.cursor_of(self._keys, self._binding, page.last)
+            body["nextCursor"] = self.next_cursor(page)
         return json_response(body)
+
+    def next_cursor(self, page: paging.Page[Any]) -> str | None:
+        """Return the cursor of the page after `page`; None on the last one."""
+        return page.last and paging.cursor_of(self._keys, self._binding, page.last)

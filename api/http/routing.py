@@ -53,6 +53,9 @@ MAX_BODY: Final = 64 * 1024
 
 _LENGTH_DIGITS: Final = 18
 
+SESSION_TOKEN: Final = "cardledger.session_token"  # noqa: S105 - a name
+"""Key of the ASGI scope: the token of a session, in whose name this process calls itself."""
+
 _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 
 REQUESTS: Final = "requests"
@@ -180,8 +183,10 @@ async def token_of(request: Request) -> Token:
     Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
     """
     services = services_of(request)
-    authorization = request.headers.getlist("authorization")
-    token = await services.authenticator.token(authorization, address=address_of(request))
+    token: Token | None = request.scope.get(SESSION_TOKEN)
+    if token is None:
+        authorization = request.headers.getlist("authorization")
+        token = await services.authenticator.token(authorization, address=address_of(request))
     services.limits.admit(REQUESTS, str(token.platform_id))
     return token
 

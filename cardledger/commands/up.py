@@ -49,7 +49,7 @@ def up(
         try:
             running = system.start()
             signals.note_only()
-            _show_ready(out, settings, running)
+            _show_ready(out, settings, running, console=system.console_link())
             signals.wait()
             out.print(" stopping …")
         except KeyboardInterrupt:
@@ -95,10 +95,13 @@ def printed_logs(settings: Settings) -> Callable[[str, str], None]:
     return log
 
 
-def _show_ready(out: Console, settings: Settings, running: Running) -> None:
+def _show_ready(out: Console, settings: Settings, running: Running, *, console: str | None) -> None:
     kept = settings.data_dir / credentials.FILE
     out.print(Text.assemble((" ready", "bold green"), f"   client id {running.client_id}"))
     out.print(f"         secrets in {kept}")
+    if console is not None:
+        # The ticket is for one use within a minute, so that it may stand in a log.
+        out.print(Text(f" console {console}", style="cyan"), soft_wrap=True)
     if out.is_terminal:
         # On a terminal only, because elsewhere it would end up in logs.
         login = f"{running.client_id}:{running.client_secret}"

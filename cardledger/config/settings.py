@@ -47,6 +47,7 @@ def _lower(value: object) -> object:
 
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
+ConsoleSetting = Annotated[Literal["off", "read", "act"], BeforeValidator(_lower)]
 LogFormat = Annotated[Literal["console", "json"], BeforeValidator(_lower)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -251,6 +252,16 @@ class Settings(BaseSettings):
         description="URL at which clients reach the API, as https://ledger.example.com; URLs in"
         " responses begin with it (default: the address that the request arrived at).",
     )
+    console: ConsoleSetting | None = Field(
+        default=None,
+        description="What the web console at /console may do: off, read, or act, which also sends"
+        " what its buttons say (default: act in a sandbox that listens on loopback, else off).",
+    )
+    console_database_url: SecretStr | None = Field(
+        default=None,
+        description="PostgreSQL that the pages of the console read, which may be a replica, with"
+        " the login of the API (default: DATABASE_URL).",
+    )
     end_user_terms_url: str | None = Field(
         default=None,
         max_length=2048,
@@ -353,7 +364,7 @@ class Settings(BaseSettings):
     def _is_schema(cls, name: str | None) -> str | None:
         return name if name is None else location.checked(name)
 
-    @field_validator("database_url")
+    @field_validator("database_url", "console_database_url")
     @classmethod
     def _is_postgres(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         _with_scheme(url, POSTGRES_SCHEMES)

@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings, key_list, secret_of
 from cardledger.install.ready_file import write_private
-from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.platforms import api_tokens, console_tickets
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
@@ -157,6 +158,22 @@ def create_platform(
             async with engine.begin() as connection:
                 access = await _create(connection, name, keys, currencies)
                 return await _sandbox(connection, access, keys, is_new=True)
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(run())
+
+
+def console_ticket(database_url: str, keys: KeyRing, client_id: str) -> str | None:
+    """Return a ticket for a session of the console; None: there is no token `client_id`."""
+
+    async def run() -> str | None:
+        engine = async_engine(database_url)
+        try:
+            async with engine.begin() as connection:
+                return await console_tickets.create(
+                    connection, client_id=client_id, keys=keys, at=datetime.now(UTC)
+                )
         finally:
             await engine.dispose()
 

@@ -182,10 +182,14 @@ def is_redis_in_plain_text(url: str) -> bool:
 
 
 def _postgres(settings: Settings) -> Iterator[Hazard]:
-    if settings.database_url is None:  # An embedded one, on a Unix socket.
-        return
+    # An embedded one is on a Unix socket.
+    for url in filter(None, (settings.database_url, settings.console_database_url)):
+        yield from _connections_to(url.get_secret_value())
+
+
+def _connections_to(url: str) -> Iterator[Hazard]:
     try:
-        named = _connection_parameters(settings.database_url.get_secret_value())
+        named = _connection_parameters(url)
     except psycopg.Error:  # Nothing can connect to it either.
         return
     remote = [place for place in _places(named) if not _is_here(place)]

@@ -55,7 +55,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 
     limits = connection_limits(settings, open_files=open_files.raise_limit())
     config = server_config(
-        create_app(api_config(settings)),
+        create_app(api_config(settings, is_on_loopback=listens_on is None)),
         limits,
         host=settings.host,
         port=settings.port,
@@ -105,9 +105,10 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
         raise CommandError(str(error)) from None
 
 
-def api_config(settings: Settings) -> "ApiConfig":
-    """Return the configuration of the API."""
+def api_config(settings: Settings, *, is_on_loopback: bool = False) -> "ApiConfig":
+    """Return the configuration of the API, which `is_on_loopback` only or on a network."""
     from cardledger.api.app import ApiConfig
+    from cardledger.api.console.services import ConsoleConfig, ConsoleMode
     from cardledger.api.http.request_context import EndUserTerms
     from cardledger.workers.metrics.access import Access
 
@@ -126,6 +127,10 @@ def api_config(settings: Settings) -> "ApiConfig":
         body_timeout_s=settings.body_timeout_s,
         document_bytes=settings.document_bytes,
         public_url=settings.public_url,
+        console=ConsoleConfig(
+            mode=ConsoleMode(console_mode(settings, is_on_loopback=is_on_loopback)),
+            database_url=secret_of(settings.console_database_url),
+        ),
         end_user_terms=(
             EndUserTerms(
                 version=settings.end_user_terms_version or "", url=settings.end_user_terms_url
@@ -139,6 +144,13 @@ def api_config(settings: Settings) -> "ApiConfig":
             is_behind_proxy=bool(settings.forwarded_allow_ips or settings.public_url),
         ),
     )
+
+
+def console_mode(settings: Settings, *, is_on_loopback: bool) -> str:
+    """Return what the console may do: what is set, else everything in a sandbox on loopback."""
+    if settings.console is not None:
+        return settings.console
+    return "act" if settings.sandbox and is_on_loopback else "off"
 
 
 def _relying_party(settings: Settings) -> "RelyingParty | None":

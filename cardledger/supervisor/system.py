@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from cardledger.api import BASE_PATH
+from cardledger.api.console import ROOT as CONSOLE
+from cardledger.api.console.services import ConsoleMode
 from cardledger.config import secret_files
 from cardledger.config.configuration import writable_directory
 from cardledger.config.settings import PREFIX, secret_of
@@ -24,6 +26,9 @@ from cardledger.supervisor.child import Log
 from cardledger.supervisor.children import Children
 from cardledger.supervisor.listening_socket import ListeningSocket
 from cardledger.supervisor.plan import Plan, Step
+from cardledger.supervisor.processes import console_mode
+
+_CONSOLE_DATABASE: Final = f"{PREFIX}CONSOLE_DATABASE_URL"  # With the login of the API.
 
 
 class System:
@@ -48,6 +53,7 @@ class System:
         self._watcher: threading.Thread | None = None
         self._is_ready = False
         self._published: dict[str, int] = {}
+        self._has_console = False
 
     def start(self) -> Running:
         """Set everything up and return once it serves.
@@ -57,6 +63,9 @@ class System:
         settings = self._settings
         listens_on = exposure.beyond_loopback(settings.host, settings.port)
         exposure.check(settings, listens_on=listens_on)
+        self._has_console = (
+            console_mode(settings, is_on_loopback=listens_on is None) != ConsoleMode.OFF
+        )
         self._lock = ready_file.claim(writable_directory(self._data_dir))
         for path in self._ready_files():
             path.unlink(missing_ok=True)
@@ -104,6 +113,20 @@ class System:
         """The port of the API."""
         assert self._socket is not None, "start() comes first"
         return self._socket.port
+
+    def console_link(self, page: str = CONSOLE) -> str | None:
+        """Return a link that opens `page` of the console once, within a minute; None: it is off."""
+        if not self._has_console:
+            return None
+        assert self._sandbox is not None, "start() comes first"
+        assert self._migrated is not None
+        assert self._socket is not None
+        ticket = credentials.console_ticket(
+            self._migrated.app_url,
+            KeyRing(credentials.with_others(self._settings, self._secret_key)),
+            self._sandbox.access.client_id,
+        )
+        return f"{self._socket.origin}{page}?ticket={ticket}"
 
     def stop(self, *, is_urgent: Callable[[], bool] = lambda: False) -> None:
         """Stop everything, callers first and servers last; no accepted event is lost.
@@ -192,6 +215,8 @@ class System:
         # What came from a file is in a variable below, or is no business of the children.
         given = {"DATABASE_URL", "REDIS_URL", f"{PREFIX}SECRET_KEY", *passwords}
         removed = passwords | {f"{name}{secret_files.SUFFIX}" for name in given}
+        if role is not Role.API:
+            removed |= {_CONSOLE_DATABASE, f"{_CONSOLE_DATABASE}{secret_files.SUFFIX}"}
         environment = {name: value for name, value in os.environ.items() if name not in removed}
         return environment | {
             "DATABASE_URL": self._migrated.logins[role],

@@ -17,6 +17,7 @@ from typing import Final
 
 from rich.console import Console
 
+from cardledger.api.console.navigation import CARD_TRANSACTIONS
 from cardledger.commands.demo import controller, restaurant_tip, text, verification
 from cardledger.commands.demo.controller import Month, Office
 from cardledger.commands.demo.result import Customer, Options, Played, Result, Role
@@ -115,7 +116,10 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
         result.seconds = time.monotonic() - result.began
         text.verification(out, result, result.verification)
         if result.options.keep:
-            text.where_to_look(out, running, result.tip, settings.data_dir)
+            console = system.console_link(
+                f"{CARD_TRANSACTIONS.path}/{result.tip.card_transaction_id}"
+            )
+            text.where_to_look(out, running, result.tip, settings.data_dir, console=console)
         else:
             text.what_next(out)
 

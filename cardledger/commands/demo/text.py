@@ -253,11 +253,14 @@ def _delivered(hooks: Webhooks) -> str:
 # --- the end ---------------------------------------------------------------------------------
 
 
-def where_to_look(out: Console, running: Running, tip: Tip, data_dir: Path) -> None:
+def where_to_look(
+    out: Console, running: Running, tip: Tip, data_dir: Path, *, console: str | None
+) -> None:
     """Print commands for the running system; these lines may be longer than 80 columns."""
     login = f"{running.client_id}:{running.client_secret}"
     _heading(out, "Explore", "until Ctrl-C")
     for what, text in (
+        *((("console", console),) if console else ()),
         (
             "the tip",
             f"curl -u {login} {running.base_url}/transactions/{tip.card_transaction_id}",

@@ -1,0 +1,55 @@
+"""The routes of the console, put together."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from cardledger.api.console import ROOT, assets, login
+from cardledger.api.console.context import Viewer
+from cardledger.api.console.pages import card_transactions, overview
+from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.api.http.errors import unknown_path
+
+PAGES: Final[tuple[APIRouter, ...]] = (
+    overview.router,
+    card_transactions.router,
+)
+"""The routers of all pages; a new page is added here (docs/console.md)."""
+
+SANDBOX_PAGES: Final[tuple[APIRouter, ...]] = ()
+"""The routers of pages that exist in a sandbox only."""
+
+_NOT_FOUND: Final = 404
+
+_others = console_router()
+
+
+@_others.get(f"{ROOT}/{{path:path}}")
+async def unknown_page(request: Request, _call: Viewer, path: str) -> Response:
+    """Answer for every other path below the console: with a page, to those who have logged in."""
+    if not path:
+        return redirect(ROOT)
+    return failure(request, _NOT_FOUND, "")
+
+
+_entrance = APIRouter(include_in_schema=False)
+
+
+@_entrance.get("/")
+async def entrance(request: Request) -> Response:
+    """Lead browsers to the console; programs get the answer of an unknown path."""
+    if "text/html" in request.headers.get("accept", ""):
+        return redirect(ROOT)
+    raise unknown_path()
+
+
+def router_of(config: ConsoleConfig, *, is_sandbox: bool) -> APIRouter:
+    """Return the routes of the console; none when it is off."""
+    router = APIRouter(include_in_schema=False)
+    if config.mode is ConsoleMode.OFF:
+        return router
+    sandbox = SANDBOX_PAGES if is_sandbox else ()
+    for each in (_entrance, assets.router, login.router, *PAGES, *sandbox, _others):
+        router.include_router(each)
+    return router

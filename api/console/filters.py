@@ -1,0 +1,80 @@
+"""Fields of the filters of lists, as people fill them in; an empty field is no filter."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, ConfigDict, model_validator
+
+from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, PageQuery
+
+_AMOUNT: Final = re.compile(
+    r"\s*([0-9][0-9,]{0,30}(?:\.[0-9]{1,18})?)\s*([A-Za-z]{3,8})\s*", re.ASCII
+)
+_FORMS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M")
+PAGE_ROWS: Final = 50
+"""Rows of a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAmount:
+    """An amount with its currency, in minor units; as it was typed in `text`."""
+
+    minor_units: int
+    currency: str
+    text: str
+
+
+def _amount(value: object) -> NamedAmount:
+    found = _AMOUNT.fullmatch(str(value))
+    currency = CURRENCIES.get(found[2].upper()) if found else None
+    if found is None or currency is None:
+        message = "must be an amount with its currency, such as 12.50 USD"
+        raise ValueError(message)
+    scaled = Decimal(found[1].replace(",", "")).scaleb(currency.decimals)
+    if scaled != int(scaled) or scaled > MAX_AMOUNT:
+        message = f"must have at most {currency.decimals} decimals, and be an amount of the ledger"
+        raise ValueError(message)
+    return NamedAmount(int(scaled), currency.code, f"{found[1]} {currency.code}")
+
+
+def _moment(value: object) -> datetime:
+    text = str(value).strip().removesuffix("Z")
+    for form in _FORMS:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+    message = "must be a time in UTC, such as 2026-01-31T12:00"
+    raise ValueError(message)
+
+
+Amount = Annotated[NamedAmount, BeforeValidator(_amount)]
+"""An amount as people write it: `12.50 USD`."""
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""A time in UTC, as a field for times sends it."""
+
+
+class Filters(PageQuery):
+    """The filters of a list, and which page of it; an empty field is no filter."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    limit: int = PAGE_ROWS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_blanks(cls, values: Any) -> Any:  # noqa: ANN401 - what was sent
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if value != ""}
+        return values
+
+
+class Sent(dict[str, str]):
+    """The parameters of a request, for a form that shows them again; others are empty."""
+
+    def __missing__(self, _name: str) -> str:
+        return ""

@@ -1,0 +1,79 @@
+"""How values are written: amounts, times, durations, names that others chose."""
+
+import re
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cardledger.schema.wire.common import CURRENCIES, CurrencyAmount
+
+MINUS: Final = "\N{MINUS SIGN}"
+
+_NAME_CHARACTERS: Final = 120
+_WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|\.|_")
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def decimal(minor_units: int, currency: str, *, signed: bool = False) -> str:
+    """Return an amount of minor units without its currency: `1,234.50`, with a minus sign."""
+    decimals = CURRENCIES[currency].decimals
+    whole, part = divmod(abs(minor_units), 10**decimals)
+    fraction = f".{part:0{decimals}}" if decimals else ""
+    sign = MINUS if minor_units < 0 else "+" if signed and minor_units > 0 else ""
+    return f"{sign}{whole:,}{fraction}"
+
+
+def money(amount: CurrencyAmount | None, *, signed: bool = False) -> str:
+    """Return an amount with its currency: `12.50 USD`; nothing for None."""
+    if amount is None:
+        return ""
+    code = amount.currency.code
+    return f"{decimal(amount.amount, code, signed=signed)} {code}"
+
+
+def visible(text: str | None, limit: int = _NAME_CHARACTERS) -> str:
+    """Return a text that others chose on one line, short, with every character visible.
+
+    Control and format characters, which could reorder or hide what stands beside them, are shown as
+    their code points.
+    """
+    if not text:
+        return ""
+    shown = "".join(
+        f"⟨U+{ord(character):04X}⟩" if unicodedata.category(character) in _INVISIBLE else character
+        for character in text[: limit + 1]
+    )
+    return shown if len(text) <= limit else f"{shown[:limit]}…"
+
+
+def words(name: str) -> str:
+    """Return a name of the interface as words: `heldAmount` as `held amount`."""
+    return _WORDS.sub(" ", name).lower()
+
+
+def iso(at: datetime) -> str:
+    """Return a time for machines: RFC 3339 in UTC, with milliseconds."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(at: datetime) -> str:
+    """Return a time in UTC for people: `2026-01-31 12:00:00`."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in its two largest units: `3 d 4 h`, `12 s`; nothing for None."""
+    if seconds is None:
+        return ""
+    left = int(max(seconds, 0))
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def short_id(public_id: Any) -> str:  # noqa: ANN401 - an id of any form
+    """Return the end of an id, by which people tell ids apart: UUIDv7s begin alike."""
+    return str(public_id).rpartition(":")[2][-12:]

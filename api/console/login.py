@@ -1,0 +1,160 @@
+"""Log in with an API token, or by a ticket in a link; log out."""
+
+from base64 import b64encode
+from ipaddress import ip_address
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import structlog
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import ROOT, rendering, sessions
+from cardledger.api.console.context import context_of, cookie_name
+from cardledger.api.console.forms import FORM_TOKEN, fields_of
+from cardledger.api.console.routing import LOGIN, NotLoggedInError, console_router, redirect
+from cardledger.api.http.authentication import require
+from cardledger.api.http.errors import IS_HEAD, ApiError
+from cardledger.api.http.rate_limits import address_of
+from cardledger.api.http.request_context import public_root, services_of
+from cardledger.ledger.platforms import console_tickets
+from cardledger.ledger.platforms.scopes import Permission
+from cardledger.schema import ssrf
+from cardledger.schema.wire.common import public_id
+from cardledger.schema.wire.errors import Code
+
+_MAX_PATH: Final = 2_048
+_MAX_TICKET: Final = 100
+_UNAUTHORIZED: Final = 401
+_ENDED: Final = "This link was used, or is older than a minute. Log in with an API token."
+
+_log = structlog.get_logger()
+
+router = console_router()
+
+
+@router.get(LOGIN)
+async def show_login(
+    request: Request,
+    after: Annotated[str, Query(alias="next", max_length=_MAX_PATH)] = ROOT,
+    ticket: Annotated[str | None, Query(max_length=_MAX_TICKET)] = None,
+) -> Response:
+    """Show the form of the login, or begin a session by a ticket."""
+    if ticket is None or _is_preview(request):
+        return _form(request, after)
+    return await _redeem(request, ticket, after)
+
+
+@router.post(LOGIN)
+async def log_in(request: Request) -> Response:
+    """Begin a session of the token whose credentials the form has; wrong ones are counted."""
+    fields = await fields_of(request)
+    client_id, secret = fields.get("client_id", "").strip(), fields.get("client_secret", "").strip()
+    after = fields.get("next", ROOT)
+    credentials = b64encode(f"{client_id}:{secret}".encode()).decode()
+    services = services_of(request)
+    try:
+        token = await services.authenticator.token(
+            [f"Basic {credentials}"], address=address_of(request)
+        )
+        require(token, Permission.VIEW)
+    except ApiError as error:
+        message = (
+            "Unknown client id or wrong secret."
+            if error.code is Code.UNAUTHORIZED
+            else error.message
+        )
+        return _form(request, after, status=error.status, message=message, client_id=client_id)
+    return await _begin(request, client_id, after)
+
+
+@router.post(f"{ROOT}/logout")
+async def log_out(request: Request) -> Response:
+    """End the session in this browser."""
+    fields = await fields_of(request)
+    try:
+        call = await context_of(request)
+    except NotLoggedInError:
+        return redirect(LOGIN)
+    if not sessions.is_form_token(fields.get(FORM_TOKEN, ""), call.session, call.keys):
+        raise ApiError(Code.FORBIDDEN, "This form belongs to another session; reload the page.")
+    response = redirect(LOGIN)
+    response.headers["Set-Cookie"] = _cookie(request, "", 0)
+    return response
+
+
+async def _redeem(request: Request, ticket: str, after: str) -> Response:
+    """Begin a session by a ticket, and lead to the page that it was for."""
+    services = services_of(request)
+    async with services.installation.begin() as connection:
+        client_id = await console_tickets.redeem(
+            connection, ticket=ticket, keys=services.keys, at=services.clock()
+        )
+    if client_id is None:
+        # An unknown ticket is a guess, and guesses are bounded as those of secrets are.
+        services.authenticator.count_failure(address_of(request), credential=None)
+        return _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+    return await _begin(request, client_id, after)
+
+
+async def _begin(request: Request, client_id: str, after: str) -> Response:
+    services = services_of(request)
+    stamp = await services.authenticator.session_stamp(client_id, address=address_of(request))
+    if stamp is None:
+        return _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+    session = sessions.begin(client_id, stamp, at=services.clock())
+    token = await services.authenticator.session_token(
+        client_id, stamp, address=address_of(request)
+    )
+    if token is None:
+        return _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+    require(token, Permission.VIEW)
+    _log.info("console session begun", caller=public_id("Token", token.id))
+    response = redirect(_own_path(after))
+    value = sessions.cookie_of(session, services.keys)
+    response.headers["Set-Cookie"] = _cookie(request, value, int(sessions.LIFETIME.total_seconds()))
+    return response
+
+
+def _form(
+    request: Request, after: str, *, status: int = 200, message: str = "", client_id: str = ""
+) -> Response:
+    return rendering.page(
+        request,
+        "login.html",
+        status=status,
+        after=_own_path(after),
+        message=message,
+        client_id=client_id,
+    )
+
+
+def _own_path(path: str) -> str:
+    """Return `path` if it is a page of the console, else the first page."""
+    is_page = path == ROOT or path.startswith((f"{ROOT}/", f"{ROOT}?"))
+    is_plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path
+    return path if is_page and is_plain and len(path) <= _MAX_PATH else ROOT
+
+
+def _cookie(request: Request, value: str, max_age_s: int) -> str:
+    """Return the cookie of a session: for this console alone, and never for a script."""
+    root = urlsplit(public_root(request))
+    is_secure = root.scheme == "https" or not _is_loopback(root.hostname or "")
+    secure = "; Secure" if is_secure else ""
+    return (
+        f"{cookie_name(request)}={value}; Path={ROOT}; Max-Age={max_age_s}; HttpOnly;"
+        f" SameSite=Strict{secure}"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ssrf.is_loopback(ip_address(host))
+    except ValueError:
+        return False
+
+
+def _is_preview(request: Request) -> bool:
+    """Return whether a program looks at a link before a person does; it must not use it up."""
+    return IS_HEAD in request.scope or "sec-purpose" in request.headers

@@ -1,0 +1,152 @@
+"""Card transactions: the list, and one with the picture of where every cent went."""
+
+from typing import Annotated, Final, get_args
+
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import navigation, picture, rendering
+from cardledger.api.console.context import ConsoleContext, Viewer
+from cardledger.api.console.filters import Amount, Filters, Moment, Sent
+from cardledger.api.console.routing import console_router
+from cardledger.api.http.errors import not_found
+from cardledger.api.http.responses import Listing
+from cardledger.ledger.queries import card_transactions, purchase_history, purchase_messages
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.storage import paging
+from cardledger.ledger.webhooks import deliveries
+from cardledger.ledger.webhooks.deliveries import DeliveryFilters
+from cardledger.schema.wire.cards.card_transactions import CardTransactionStatus
+from cardledger.schema.wire.common import (
+    CardId,
+    CardTransactionId,
+    CustomerId,
+    InternalAccountId,
+    public_id,
+)
+from cardledger.schema.wire.errors import Code
+
+_PART: Final = navigation.CARD_TRANSACTIONS
+_DELIVERIES: Final = 10
+_MAX_EVENTS: Final = 2**31 - 1  # `sequence` is an integer of PostgreSQL.
+
+router = console_router()
+
+
+class CardTransactionsQuery(Filters):
+    """The filters of the list; all must match."""
+
+    status: CardTransactionStatus | None = None
+    card_id: CardId | None = None
+    customer_id: CustomerId | None = None
+    account_id: InternalAccountId | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    min_amount: Amount | None = None
+
+
+@router.get(_PART.path)
+async def list_card_transactions(
+    request: Request, query: Annotated[CardTransactionsQuery, Query()], call: Viewer
+) -> Response:
+    """List card transactions by creation, the newest first."""
+    listing = Listing(call, "console card transactions", query)
+    least = query.min_amount
+    async with call.snapshot() as connection:
+        page = await card_transactions.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=CardTransactionFilters(
+                status=query.status,
+                card_id=query.card_id,
+                customer_id=query.customer_id,
+                account_id=query.account_id,
+                created_from=query.since,
+                created_to=query.until,
+                currency=None if least is None else least.currency,
+                min_amount=None if least is None else least.minor_units,
+            ),
+            wanted=listing.wanted(newest_first=True),
+            count_limit=0,  # A total would cost more than the page.
+        )
+    return rendering.page(
+        request,
+        "card_transactions.html",
+        call=call,
+        part=_PART,
+        query=query,
+        sent=Sent(request.query_params),
+        statuses=get_args(CardTransactionStatus),
+        items=page.items,
+        next_cursor=listing.next_cursor(page),
+        api=rendering.api_call(
+            request,
+            call,
+            "/transactions?type=CARD",
+            {"data": [item.wire() for item in page.items]},
+        ),
+    )
+
+
+@router.get(f"{_PART.path}/{{card_transaction_id}}")
+async def show_card_transaction(
+    request: Request,
+    card_transaction_id: CardTransactionId,
+    call: Viewer,
+    as_of: Annotated[int | None, Query(alias="asOf", ge=1, le=_MAX_EVENTS)] = None,
+    first: Annotated[int | None, Query(alias="from", ge=1, le=_MAX_EVENTS)] = None,
+) -> Response:
+    """Show a card transaction as of one of its events."""
+    return await _shown(request, call, card_transaction_id, as_of, first)
+
+
+async def _shown(
+    request: Request,
+    call: ConsoleContext,
+    card_transaction_id: CardTransactionId,
+    as_of: int | None,
+    first: int | None,
+) -> Response:
+    async with call.snapshot() as connection:
+        history = await purchase_history.read(
+            connection,
+            platform_id=call.platform_id,
+            card_transaction_id=card_transaction_id,
+            as_of=as_of,
+            first=first,
+        )
+        if history is None:
+            raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
+        messages = await purchase_messages.read(
+            connection, platform_id=call.platform_id, resource=history.resource
+        )
+        webhooks = await deliveries.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=DeliveryFilters(subject_ids=(card_transaction_id,)),
+            wanted=paging.Wanted(limit=_DELIVERIES, newest_first=True),
+            count_limit=0,
+        )
+        attempts = await deliveries.attempts_of(
+            connection, [delivery.id for delivery in webhooks.items]
+        )
+    name = public_id("CardTransaction", card_transaction_id)
+    return rendering.page(
+        request,
+        "card_transaction.html",
+        call=call,
+        part=_PART,
+        history=history,
+        purchase=history.resource,
+        name=name,
+        picture=picture.draw(history),
+        messages=messages,
+        deliveries=webhooks.items,
+        has_more_deliveries=webhooks.last is not None,
+        attempts=attempts,
+        api=rendering.api_call(
+            request,
+            call,
+            f"/transactions/{name}/events",
+            {"data": [step.event.wire() for step in history.steps]},
+        ),
+    )

@@ -1,0 +1,133 @@
+"""Templates: Jinja2 with every value escaped, and an error for a name that is not known."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import Request, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cardledger import __version__
+from cardledger.api import BASE_PATH
+from cardledger.api.console import ROOT, assets, formats, navigation, sessions
+from cardledger.api.console.context import ConsoleContext
+from cardledger.api.console.headers import HEADERS
+from cardledger.api.console.services import ConsoleMode
+from cardledger.api.http.request_context import public_root, services_of
+
+TEMPLATES: Final = Path(__file__).with_name("templates")
+
+_DOCUMENT_CHARACTERS: Final = 200_000  # Of the JSON that a page shows.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCall:
+    """The request of the API whose answer a page shows; `path` is below the base path."""
+
+    path: str
+    document: Any
+    client_id: str
+    root: str
+
+    @property
+    def url(self) -> str:
+        """The address of the request."""
+        return f"{self.root}{BASE_PATH}{self.path}"
+
+    @property
+    def curl(self) -> str:
+        """The command that makes the request; it asks for the secret, which it does not have."""
+        return f"curl -u {_quoted(self.client_id)} {_quoted(self.url)}"
+
+    @property
+    def json(self) -> str:
+        """The answer, as people read JSON."""
+        text = json.dumps(self.document, indent=2, ensure_ascii=False)
+        if len(text) <= _DOCUMENT_CHARACTERS:
+            return text
+        return f"{text[:_DOCUMENT_CHARACTERS]}\n…"
+
+
+def api_call(request: Request, call: ConsoleContext, path: str, document: Any) -> ApiCall:  # noqa: ANN401 - JSON
+    """Return the request of the API at `path`, which answers `document`."""
+    root = public_root(request)
+    return ApiCall(path=path, document=document, client_id=call.session.client_id, root=root)
+
+
+def page(  # noqa: PLR0913 - what every page has, by name
+    request: Request,
+    template: str,
+    *,
+    call: ConsoleContext | None = None,
+    part: navigation.Part | None = None,
+    status: int = 200,
+    api: ApiCall | None = None,
+    **values: Any,  # noqa: ANN401 - whatever the template shows
+) -> Response:
+    """Return the page that `template` makes of `values`; `part` is marked in the navigation."""
+    services = services_of(request)
+    html = (
+        environment()
+        .get_template(template)
+        .render(
+            call=call,
+            form_token=None if call is None else sessions.form_token(call.session, call.keys),
+            may_act=call is not None and call.console.mode is ConsoleMode.ACT,
+            part=part,
+            parts=navigation.parts(is_sandbox=services.is_sandbox),
+            is_sandbox=services.is_sandbox,
+            now=services.clock(),
+            api=api,
+            path=request.url.path,
+            **values,
+        )
+    )
+    return Response(html, status_code=status, headers=HEADERS, media_type="text/html")
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals.update(
+        asset=assets.url_of,
+        changed=_changed,
+        root=ROOT,
+        version=__version__,
+        without=_without,
+    )
+    made.filters.update(
+        clock=formats.clock,
+        decimal=formats.decimal,
+        duration=formats.duration,
+        iso=formats.iso,
+        money=formats.money,
+        short_id=formats.short_id,
+        visible=formats.visible,
+        words=formats.words,
+    )
+    return made
+
+
+def _changed(sent: Mapping[str, str], **changed: str) -> dict[str, str]:
+    """Return the parameters of a link that changes some of those of this page."""
+    return {**sent, **changed}
+
+
+def _without(sent: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in sent.items() if key != name}
+
+
+def _quoted(text: str) -> str:
+    """Return `text` as one word of a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,122 @@
+"""Routes of the console, on which every failure is a page."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+from cardledger.api.console import ROOT, rendering
+from cardledger.api.console.context import ConsoleContext, NotLoggedInError
+from cardledger.api.console.headers import HEADERS
+from cardledger.api.http.errors import ApiError
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
+from cardledger.ledger.storage.snapshot_connections import STATEMENT_LIMIT_S
+from cardledger.schema.wire.errors import field_errors, sentence
+from cardledger.workers.metrics import counted
+from cardledger.workers.signals.outage_log import DATABASE
+
+LOGIN: Final = f"{ROOT}/login"
+TICKET: Final = "ticket"
+"""The query parameter that begins a session, on any page."""
+
+SEE_OTHER: Final = 303
+
+_BAD_REQUEST: Final = 400
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_UNAVAILABLE: Final = 503
+
+_TITLES: Final = {
+    _BAD_REQUEST: "That cannot be shown",
+    _FORBIDDEN: "Not allowed",
+    _NOT_FOUND: "Not found",
+    429: "Too many requests",
+    _UNAVAILABLE: "Not available now",
+}
+_UNKNOWN: Final = "There is nothing here with this address or id. Check the id, and the platform."
+_SLOW: Final = (
+    f"Reading this took longer than {STATEMENT_LIMIT_S} s, so it was stopped. Narrow the filter:"
+    " one customer, card or account, or a shorter time."
+)
+_NO_DATABASE: Final = "PostgreSQL does not answer. Nothing is lost; reload the page in a moment."
+_ENDED: Final = "Your session has ended, and nothing was sent. Log in and send the form again."
+
+
+class ConsoleRoute(APIRoute):
+    """A route whose failures are pages: with the status of the API, and words for people."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def shown(request: Request) -> Response:
+            if TICKET in request.query_params and request.url.path != LOGIN:
+                return _login(request)
+            try:
+                return await handle(request)
+            except NotLoggedInError:
+                return _login(request)
+            except ApiError as error:
+                return failure(request, error.status, error.message)
+            except RequestValidationError as error:
+                return _invalid(request, error)
+            except UNAVAILABLE_ERRORS as error:
+                return _unavailable(request, error)
+
+        return shown
+
+
+def console_router() -> APIRouter:
+    """Return a router for pages of the console."""
+    return APIRouter(route_class=ConsoleRoute, include_in_schema=False)
+
+
+def redirect(path: str) -> Response:
+    """Return the response that leads to `path`, with a GET."""
+    return Response(status_code=SEE_OTHER, headers=HEADERS | {"Location": path})
+
+
+def failure(request: Request, status: int, message: str) -> Response:
+    """Return the page of a failure."""
+    call: ConsoleContext | None = getattr(request.state, "call", None)
+    title = _TITLES.get(status, "That did not work")
+    if status == _NOT_FOUND:
+        message = _UNKNOWN
+    return rendering.page(
+        request, "failure.html", call=call, status=status, title=title, message=message
+    )
+
+
+def _login(request: Request) -> Response:
+    if request.method != "GET":
+        return failure(request, _FORBIDDEN, _ENDED)
+    if "hx-request" in request.headers:  # A part of a page: the whole page is to be replaced.
+        headers = HEADERS | {"HX-Redirect": LOGIN}
+        return Response(status_code=_UNAUTHORIZED, headers=headers)
+    pairs = request.query_params.multi_items()
+    query = urlencode([pair for pair in pairs if pair[0] != TICKET])
+    after = {"next": f"{request.url.path}?{query}" if query else request.url.path}
+    ticket = request.query_params.get(TICKET)
+    return redirect(f"{LOGIN}?{urlencode(after if ticket is None else {TICKET: ticket} | after)}")
+
+
+def _invalid(request: Request, error: RequestValidationError) -> Response:
+    complaints = error.errors()
+    if any(complaint["loc"][0] == "path" for complaint in complaints):
+        return failure(request, _NOT_FOUND, _UNKNOWN)  # No resource has a malformed id.
+    named = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints]
+    return failure(request, _BAD_REQUEST, sentence(field_errors(named)))
+
+
+def _unavailable(request: Request, error: Exception) -> Response:
+    if is_cancelled(error):
+        counted.refuse(counted.Refusal.TOO_SLOW)
+        return failure(request, _UNAVAILABLE, _SLOW)
+    counted.refuse(counted.Refusal.DATABASE_UNAVAILABLE)
+    DATABASE.failed(error)
+    return failure(request, _UNAVAILABLE, _NO_DATABASE)

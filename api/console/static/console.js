@@ -1,0 +1,54 @@
+// Additions to pages that work without it: keys, copies of ids, times of the reader's own zone.
+"use strict";
+
+document.documentElement.classList.add("scripted");
+
+const inField = (target) => target.matches("input, select, textarea, [contenteditable]");
+let isGoing = false; // After `g`, a digit names a part of the console.
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.key === "Escape" && inField(event.target)) return event.target.blur();
+  if (inField(event.target)) return;
+  const part = isGoing && document.querySelectorAll(".parts a")[Number(event.key) - 1];
+  isGoing = event.key === "g";
+  if (part) return part.click();
+  if (event.key === "/") {
+    const search = document.getElementById("search");
+    if (search) { event.preventDefault(); search.focus(); search.select(); }
+  } else if (event.key === "?") {
+    const keys = document.getElementById("keys");
+    keys.open = !keys.open;
+    if (keys.open) keys.querySelector("summary").focus();
+  }
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.classList.add("done");
+    setTimeout(() => button.classList.remove("done"), 1200);
+  } catch { /* Without the permission the text can still be selected: it is selected whole. */ }
+});
+
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+
+function complete(within) {
+  within.querySelectorAll("time[datetime]").forEach((time) => {
+    time.title = local.format(new Date(time.dateTime));
+  });
+  if (navigator.clipboard) {
+    within.querySelectorAll("button[data-copy]").forEach((button) => { button.hidden = false; });
+  }
+}
+
+// What is refreshed asks for it by `hx-trigger="refresh"`; a hidden tab asks for nothing.
+setInterval(() => {
+  if (document.hidden) return;
+  document.querySelectorAll("[data-refreshed]").forEach((part) => htmx.trigger(part, "refresh"));
+}, 2000);
+
+document.addEventListener("DOMContentLoaded", () => complete(document));
+document.addEventListener("htmx:after:swap", () => complete(document));
