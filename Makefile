@@ -57,6 +57,21 @@ test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 	@# loadscope keeps a module on one worker, which creates one database for each module.
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
+BROWSER_STAMP := $(VENV)/.browser-installed
+
+$(BROWSER_STAMP): $(STAMP) constraints-browser.txt
+	@echo "installing constraints-browser.txt into $(VENV) …"
+	@$(call install,$(VENV)) --require-hashes -r constraints-browser.txt
+	@touch $@
+
+.PHONY: test-console
+test-console: $(BROWSER_STAMP) ## Show the pages of the console in Chromium, which must be installed (ARGS="…")
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m browser tests/console/browser $(ARGS)
+
+.PHONY: pictures
+pictures: $(BROWSER_STAMP) ## Renew the pictures of README and docs from the pages of the console
+	PICTURES=docs/pictures $(BIN)/python -m pytest -q -m browser tests/console/browser/test_pictures.py
+
 .PHONY: docs
 docs: $(STAMP) ## Regenerate the generated pages of docs
 	$(BIN)/python -m cardledger.commands.generate_docs docs
@@ -212,15 +227,17 @@ COMPILE_LOCK = $(or $(UV),$(VENV)-lock/bin/uv) pip compile --universal --python-
 LOWEST_TOOLS := duckdb|hatchling|httpx2|hypothesis|jsonschema-rs|openpyxl|packaging|psutil|pygal|pytest|pytest-xdist|standardwebhooks
 
 .PHONY: lock
-lock: ## Update the locks: constraints.txt (runtime), -dev, -publish and -lowest (LOCK_ARGS="")
+lock: ## Update the locks: constraints.txt (runtime), -browser, -dev, -publish and -lowest (LOCK_ARGS="")
 	@test -n "$(UV)" || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv; }
 	@# The development lock first: its tools may require an older version of a shared dependency.
-	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --all-extras --group build \
-	  --output-file constraints-dev.txt
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --extra embedded --extra export --extra testing \
+	  --extra dev --group build --output-file constraints-dev.txt
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --constraints constraints-dev.txt \
 	  --output-file constraints.txt
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --extra testing --group publish \
 	  --constraints constraints-dev.txt --output-file constraints-publish.txt
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --extra browser --constraints constraints-dev.txt \
+	  --output-file constraints-browser.txt
 	sed -nE 's/^(($(LOWEST_TOOLS))==[^ ]+).*/\1/p' constraints-dev.txt > $(VENV)-lowest.in
 	$(COMPILE_LOCK) --upgrade --resolution lowest-direct pyproject.toml $(VENV)-lowest.in \
 	  --extra embedded --extra testing --extra export --output-file constraints-lowest.txt

@@ -77,11 +77,16 @@ _SERVER_FIXTURES: Final = frozenset({"postgres_url", "redis_url", "request"})
 
 
 @pytest.hookimpl(tryfirst=True)  # `-m` selects by the marker.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by folder, and mark those that talk to the servers of the session."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests by folder, mark those that use the servers, leave out those of the browser."""
     for item in items:
         if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)
+    # Chromium is on few machines: only a run that asks for them has the tests that need it.
+    if "browser" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("browser")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     root = Path(__file__).parent
     places = {folder: place for place, folder in enumerate(_FOLDERS)}
     items.sort(key=lambda item: places.get(item.path.relative_to(root).parts[0], len(places)))

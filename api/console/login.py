@@ -9,9 +9,9 @@ import structlog
 from fastapi import Query, Request, Response
 
 from cardledger.api.console import ROOT, rendering, sessions
-from cardledger.api.console.context import context_of, cookie_name
+from cardledger.api.console.context import NotLoggedInError, context_of, cookie_name
 from cardledger.api.console.forms import FORM_TOKEN, fields_of
-from cardledger.api.console.routing import LOGIN, NotLoggedInError, console_router, redirect
+from cardledger.api.console.routing import LOGIN, console_router, redirect
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import IS_HEAD, ApiError
 from cardledger.api.http.rate_limits import address_of

@@ -107,4 +107,6 @@ class Listing:
 
     def next_cursor(self, page: paging.Page[Any]) -> str | None:
         """Return the cursor of the page after `page`; None on the last one."""
-        return page.last and paging.cursor_of(self._keys, self._binding, page.last)
+        if page.last is None:
+            return None
+        return paging.cursor_of(self._keys, self._binding, page.last)

@@ -81,8 +81,8 @@ def between(*events: dict[str, str]) -> list[dict[str, Any]]:
 SINCE_EVER, SINCE_1_4 = {"introduced": "0"}, {"introduced": "1.4"}
 
 
-def test_both_locks_are_audited() -> None:
-    locks = "constraints.txt constraints-dev.txt constraints-publish.txt"
+def test_the_locks_are_audited() -> None:
+    locks = "constraints.txt constraints-dev.txt constraints-publish.txt constraints-browser.txt"
     command = f".venv/bin/python .ci/audit_dependencies.py {locks}"
 
     assert command in _SCRIPT.read_text(encoding="utf-8").splitlines()

@@ -151,6 +151,7 @@ def pins(lock: str) -> set[tuple[str, str]]:
     "lock",
     [
         "constraints.txt",
+        "constraints-browser.txt",
         "constraints-dev.txt",
         "constraints-publish.txt",
         "constraints-lowest.txt",

@@ -1,0 +1,116 @@
+"""The picture of where every cent went, used with a mouse, with keys, and without scripts."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cardledger.api.console.formats import MINUS
+from tests.console.browser.conftest import Visiting
+from tests.console.stories import Stories
+
+pytestmark = pytest.mark.browser
+
+
+def figure(page: Page, name: str) -> str:
+    return page.locator(f'[data-figure="{name}"] dd').inner_text()
+
+
+def test_the_tip_ends_with_fifteen_in_the_settlement_of_the_network(
+    visit: Visiting, stories: Stories
+) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+
+    assert figure(page, "settledAmount") == "15.00"
+    totals = page.locator(".totals .lane").all_inner_texts()
+    assert [text.split()[-1] for text in totals] == [f"{MINUS}15.00", "0.00", "+15.00", "0.00"]
+    assert page.locator(".event").count() == 4
+    assert page.locator(".arrow.forward").count() == 3
+    assert page.locator(".arrow.back").count() == 0
+
+
+def test_two_clicks_lead_from_the_first_page_to_the_picture(
+    visit: Visiting, stories: Stories
+) -> None:
+    page = visit().page
+
+    page.get_by_role("link", name="BISTRO AU COIN").click()
+
+    expect(page.get_by_role("heading", name="Where every cent went")).to_be_visible()
+    assert stories.tip in page.url
+
+
+def test_the_slider_goes_back_in_time_without_another_page(
+    visit: Visiting, stories: Stories
+) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    page.evaluate("window.isTheSamePage = true")
+    slider = page.get_by_label("As of event", exact=True)
+
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+
+    held = page.locator('[data-figure="heldAmount"] dd')
+    expect(held).to_have_text("15.00")
+    expect(page.locator(".event.later")).to_have_count(1)
+    page.keyboard.press("ArrowLeft")
+    expect(held).to_have_text("12.50")
+    expect(page).to_have_url(re.compile(r"asOf=2$"))
+    assert page.evaluate("window.isTheSamePage")
+    assert page.evaluate("document.activeElement.id") == "asof"
+
+
+def test_the_slider_is_a_form_without_scripts(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}", with_scripts=False).page
+
+    page.get_by_label("As of event", exact=True).fill("2")
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.locator('[data-figure="heldAmount"] dd')).to_have_text("12.50")
+
+
+def test_an_event_marks_the_figures_that_it_changed(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    held = page.locator('[data-figure="heldAmount"]')
+    refunded = page.locator('[data-figure="refundedAmount"]')
+    plain = held.evaluate("element => getComputedStyle(element).borderColor")
+
+    page.locator("#event-4").hover()
+    marked = held.evaluate("element => getComputedStyle(element).borderColor")
+    other = refunded.evaluate("element => getComputedStyle(element).borderColor")
+    page.mouse.move(0, 0)
+    page.locator("#event-4 a").focus()
+    focused = held.evaluate("element => getComputedStyle(element).borderColor")
+
+    assert marked == focused != plain == other
+
+
+def test_names_of_others_are_text(visit: Visiting, stories: Stories) -> None:
+    person = visit(f"/card-transactions/{stories.hostile}")
+
+    heading = person.page.get_by_role("heading", level=1)
+
+    assert heading.inner_text() == "<script>alert(1)</script>⟨U+202E⟩evil"
+
+
+def test_keys_reach_everything(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_text("the parts, from left to right")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("1")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_times_are_those_of_the_reader_on_hover(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    time = page.locator("time").first
+
+    expect(time).not_to_have_attribute("title", re.compile(r"\dT\d"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", time.inner_text())

@@ -1,0 +1,80 @@
+"""One visit of a person with a browser."""
+
+from typing import Any, Final
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request
+
+from cardledger.api.console import ROOT
+from tests.api.support import TIMEOUT_S, Tenant
+
+_HEIGHT: Final = 900
+_OVERFLOW: Final = (
+    "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+)
+
+# What axe cannot see by itself is said by a person who looks at the pictures; it finds the rest.
+_AXE: Final = Axe()
+
+
+class Visit:
+    """A window of the browser, with a session of its own, and what was wrong in it."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        root: str,
+        *,
+        scheme: str,
+        width: int,
+        with_scripts: bool,
+    ) -> None:
+        self._root: Final = root
+        self._wrong: Final[list[str]] = []
+        self._context: Final = browser.new_context(
+            color_scheme="dark" if scheme == "dark" else "light",
+            java_script_enabled=with_scripts,
+            viewport={"width": width, "height": _HEIGHT},
+            reduced_motion="reduce",
+        )
+        self._context.set_default_timeout(TIMEOUT_S * 1000)
+        self.page: Final[Page] = self._context.new_page()
+        self.page.on("console", lambda message: self._note(f"console: {message.text}"))
+        self.page.on("pageerror", lambda error: self._note(f"error: {error}"))
+        self.page.on("request", self._look_at)
+
+    def close(self) -> None:
+        """Close the window."""
+        self._context.close()
+
+    def check(self) -> None:
+        """Check that no page of the visit has done what pages must not do."""
+        assert not self._wrong, "\n".join(self._wrong)
+
+    def log_in(self, tenant: Tenant) -> None:
+        """Log in as a person does."""
+        self.open(f"{ROOT}/login")
+        self.page.get_by_label("Client id").fill(tenant.client_id)
+        self.page.get_by_label("Secret").fill(tenant.client_secret)
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.get_by_role("heading", name="Overview").wait_for()
+
+    def open(self, path: str) -> None:
+        """Open an address of the server."""
+        self.page.goto(f"{self._root}{path}")
+
+    def overflow(self) -> int:
+        """Return by how many pixels the page is wider than the window."""
+        return int(self.page.evaluate(_OVERFLOW))
+
+    def violations(self) -> list[str]:
+        """Return what the page does wrong by the rules of axe, each with its first place."""
+        found: list[dict[str, Any]] = _AXE.run(self.page).response["violations"]
+        return [f"{each['id']}: {each['help']}: {each['nodes'][0]['target']}" for each in found]
+
+    def _look_at(self, request: Request) -> None:
+        if not request.url.startswith((f"{self._root}/", "data:")):
+            self._note(f"request: {request.url}")
+
+    def _note(self, wrong: str) -> None:
+        self._wrong.append(f"{self.page.url}: {wrong}")
