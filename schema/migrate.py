@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -183,9 +184,15 @@ def problem(url: str) -> str | None:
 
 def head() -> str:
     """Return the newest revision that this release knows."""
-    newest = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+    newest = revisions().get_current_head()
     assert newest is not None, "there is at least one migration"
     return newest
+
+
+@cache
+def revisions() -> ScriptDirectory:
+    """Return the revisions that this release knows, each of which is a module to execute."""
+    return ScriptDirectory(str(_MIGRATIONS))
 
 
 def app_role(url: str) -> str:
@@ -417,7 +424,7 @@ def _revision_in_public(connection: Connection, schema: str) -> str | None:
     if schema == _PUBLIC or count(_MARKS[:1], schema) or count(_MARKS, _PUBLIC) < len(_MARKS):
         return None
     # A version table of the user's own has other revisions.
-    known = {script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
+    known = {script.revision for script in revisions().walk_revisions()}
     version = connection.execute(text("SELECT version_num FROM public.alembic_version")).scalar()
     return version if version in known else None
 

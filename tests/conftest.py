@@ -21,6 +21,7 @@ import httpcore2
 import psycopg
 import pytest
 import structlog
+from alembic.script import ScriptDirectory
 from hypothesis import HealthCheck, settings
 from psycopg import sql
 from redis import Redis
@@ -123,6 +124,17 @@ def certificates_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         once = functools.cache(httpcore2.default_ssl_context)
         patch.setattr(httpcore2, "default_ssl_context", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def revisions_once() -> Iterator[None]:
+    """Execute the modules of the revisions once, and not for each of a hundred migrations.
+
+    That takes a third of the processor time of a migration, beside PostgreSQL's.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", lambda _config: migrate.revisions())
         yield
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from alembic import command
-from alembic.script import Script, ScriptDirectory
+from alembic.script import Script
 
 from cardledger.schema import migrate
 
@@ -211,7 +211,7 @@ def _on_rules(found: list[Statement], rules: tuple[Rule, ...], created: set[str]
 
 def revisions() -> list[Script]:
     """Return all revisions of this release, oldest first."""
-    return [*ScriptDirectory(str(migrate._MIGRATIONS)).walk_revisions()][::-1]
+    return [*migrate.revisions().walk_revisions()][::-1]
 
 
 def problems_of(revision: Script) -> list[str]:
