@@ -161,14 +161,20 @@ def fill_wal(postgres: DatabaseUrl) -> None:
 @contextmanager
 def bench(postgres: DatabaseUrl) -> Iterator[Bench]:
     """Yield a fresh database on `postgres`; it is dropped afterwards, with its role."""
-    with database(postgres) as owner_url:
-        directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
-        try:
-            migrated = databases.prepare(owner_url, credentials.load(directory))
-            platform_id = workload.new_platform(migrated.app_url, SECRET_KEY)
-            yield Bench(owner_url=owner_url, app_url=migrated.app_url, platform_id=platform_id)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    with database(postgres) as owner_url, bench_on(owner_url) as made:
+        yield made
+
+
+@contextmanager
+def bench_on(owner_url: DatabaseUrl) -> Iterator[Bench]:
+    """Yield the database at `owner_url`, migrated, with a platform."""
+    directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
+    try:
+        migrated = databases.prepare(owner_url, credentials.load(directory))
+        platform_id = workload.new_platform(migrated.app_url, SECRET_KEY)
+        yield Bench(owner_url=owner_url, app_url=migrated.app_url, platform_id=platform_id)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, MutableMapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ from cardledger.embedded.servers import DatabaseUrl, find_postgres, find_redis
 from cardledger.schema import migrate, roles
 from cardledger.schema.roles import Role
 from tests import memory
-from tests.databases import PASSWORD, fresh_database
+from tests.databases import PASSWORD, OwnRoles, fresh_database
 
 
 def _only_failed_requests(
@@ -212,6 +213,13 @@ def template_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for role_name in roles.names_in(url):
             connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role_name)))
+
+
+@pytest.fixture(scope="session")
+def own_roles(postgres_url: DatabaseUrl) -> Iterator[OwnRoles]:
+    """Migrated, empty databases whose roles are named after them, as those of `up` are."""
+    with closing(OwnRoles(postgres_url)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,12 @@ from secrets import token_hex
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import people
 from cardledger.schema import migrate, roles
 from cardledger.schema.roles import Right, Role
-from tests.databases import PASSWORD, fresh_database
+from tests.databases import PASSWORD, OwnRoles
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,9 @@ class Office:
 
 
 @contextmanager
-def open_office(postgres_url: DatabaseUrl) -> Iterator[Office]:
-    """Yield an office in a database of its own, which is dropped with its roles."""
-    with fresh_database(postgres_url) as url:
-        migrate.upgrade(url)
-        with psycopg.connect(url, autocommit=True) as connection:
-            for role in Role:
-                login = sql.Identifier(roles.name_in(url, role))
-                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(login, PASSWORD))
+def open_office(own_roles: OwnRoles) -> Iterator[Office]:
+    """Yield an office in a database of its own, which is dropped, and its people with it."""
+    with own_roles.fresh() as url:
         suffix = token_hex(4)  # Roles belong to the server.
         rights = {
             "anna": [Right.PREPARE],
@@ -53,11 +47,8 @@ def open_office(postgres_url: DatabaseUrl) -> Iterator[Office]:
             for name, may in rights.items()
         }
         yield Office(owner=url, app=url.with_user(migrate.app_role(url), PASSWORD), **urls)
-        for name in rights:
-            people.remove(url, f"{name}-{suffix}")
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for role_name in roles.names_in(url):
-            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role_name)))
+        for person in people.listed(url):
+            people.remove(url, person.name)
 
 
 def call(url: str, statement: str, *values: object) -> Any:  # noqa: ANN401 - of any type

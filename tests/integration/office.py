@@ -1,4 +1,4 @@
-"""A database with its people, for tests of what two of them do together."""
+"""The books of a month that is over, and the commands with which two people close it."""
 
 import json
 import subprocess
@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.install import people
-from cardledger.schema import migrate, roles
-from cardledger.schema.roles import Right, Role
 from tests.command_process import run_command
-from tests.databases import PASSWORD, fresh_database
+from tests.databases import OwnRoles
+from tests.people_of_finance import open_office
 from tests.system.support import environment
 from tests.world import Cardholder, World, open_world, outcomes_of
 
@@ -91,24 +88,10 @@ class Office:
 
 
 @contextmanager
-def opened(postgres_url: str, folder: Path) -> Iterator[Office]:
-    """Yield a database of its own: roles of a copy of the template are those of another one."""
-    with fresh_database(postgres_url) as url:
-        migrate.upgrade(url)
-        with psycopg.connect(url, autocommit=True) as connection:
-            for role in Role:
-                name = sql.Identifier(roles.name_in(url, role))
-                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(name, PASSWORD))
+def opened(own_roles: OwnRoles, folder: Path) -> Iterator[Office]:
+    """Yield books of their own, which begin with the last month."""
+    with open_office(own_roles) as people:
+        with psycopg.connect(people.owner, autocommit=True) as connection:
             connection.execute("UPDATE books SET first_open_day = %s", [FIRST])
-        suffix = url.database[-12:]
-        anna = people.add(url, f"anna-{suffix}", [Right.PREPARE]).database_url
-        ben = people.add(url, f"ben-{suffix}", [Right.APPROVE]).database_url
-        carla = people.add(url, f"carla-{suffix}", [*Right]).database_url
-        app = url.with_user(roles.name_in(url, Role.APP), PASSWORD)
-        with open_world(url, app) as world:
-            yield Office(world, anna, ben, carla, folder)
-        for person in people.listed(url):
-            people.remove(url, person.name)
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for role_name in roles.names_in(url):
-            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role_name)))
+        with open_world(people.owner, people.app) as world:
+            yield Office(world, people.anna, people.ben, people.dora, folder)

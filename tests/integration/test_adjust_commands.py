@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from tests.command_process import run_command
+from tests.databases import OwnRoles
 from tests.integration.workers import dead_redis, working
 from tests.people_of_finance import Office, open_office
 from tests.system.support import environment
@@ -28,8 +28,8 @@ MOVE: Final = (
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl) -> Iterator[Office]:
-    with open_office(postgres_url) as made:
+def office(own_roles: OwnRoles) -> Iterator[Office]:
+    with open_office(own_roles) as made:
         yield made
 
 
@@ -217,8 +217,8 @@ def test_several_platforms_need_a_name(world: World, office: Office, platform: I
     assert prepared(office, "--platform", str(platform))
 
 
-def test_without_a_worker_an_approval_stands_and_is_said(postgres_url: DatabaseUrl) -> None:
-    with open_office(postgres_url) as idle, open_world(idle.owner, idle.app) as empty:
+def test_without_a_worker_an_approval_stands_and_is_said(own_roles: OwnRoles) -> None:
+    with open_office(own_roles) as idle, open_world(idle.owner, idle.app) as empty:
         empty.platform()
         first, second = prepared(idle), prepared(idle)
 

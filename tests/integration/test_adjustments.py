@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.audit import verification
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
 from cardledger.ledger.engine.stalls import UnavailableError
@@ -20,6 +19,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Right, Role
 from cardledger.workers.signals.roles import WorkerRole
+from tests.databases import OwnRoles
 from tests.integration.workers import config_of, dead_redis, working
 from tests.people_of_finance import Office, call, open_office
 from tests.waiting import eventually
@@ -36,8 +36,8 @@ NOW: Final = datetime.now(UTC)
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl) -> Iterator[Office]:
-    with open_office(postgres_url) as made:
+def office(own_roles: OwnRoles) -> Iterator[Office]:
+    with open_office(own_roles) as made:
         yield made
 
 

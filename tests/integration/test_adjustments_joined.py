@@ -9,10 +9,10 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.audit.verification import verify_in_transaction
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.ids import Id
+from tests.databases import OwnRoles
 from tests.integration.test_adjust_commands import adjust
 from tests.integration.test_adjustments import APPROVE, book, enqueue, row
 from tests.integration.workers import dead_redis, working
@@ -26,8 +26,8 @@ RESOLVE: Final = "SELECT finance.prepare_suspense_resolution(%s, 'credited by le
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl) -> Iterator[Office]:
-    with open_office(postgres_url) as made:
+def office(own_roles: OwnRoles) -> Iterator[Office]:
+    with open_office(own_roles) as made:
         yield made
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.books import closings, periods
+from tests.databases import OwnRoles
 from tests.integration import office as offices
 from tests.integration.office import FIRST, Office
 from tests.waiting import eventually
@@ -27,8 +27,8 @@ ALLOWED: Final = dict.fromkeys(("INBOX", "UNVERIFIED"), "the day is still being 
 
 
 @pytest.fixture
-def office(postgres_url: DatabaseUrl, tmp_path: Path) -> Iterator[Office]:
-    with offices.opened(postgres_url, tmp_path) as made:
+def office(own_roles: OwnRoles, tmp_path: Path) -> Iterator[Office]:
+    with offices.opened(own_roles, tmp_path) as made:
         yield made
 
 

@@ -23,7 +23,7 @@ from cardledger.schema import roles
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Right, Role
 from tests.command_process import run_command
-from tests.databases import PASSWORD
+from tests.databases import PASSWORD, OwnRoles
 from tests.integration import office as offices
 from tests.integration.office import FIRST, LAST, MONTH, OPEN, TODAY, Office
 from tests.system.support import environment
@@ -40,8 +40,8 @@ PATH_WITH_PSQL: Final = os.pathsep.join(
 
 
 @pytest.fixture
-def office(postgres_url: DatabaseUrl, tmp_path: Path) -> Iterator[Office]:
-    with offices.opened(postgres_url, tmp_path) as made:
+def office(own_roles: OwnRoles, tmp_path: Path) -> Iterator[Office]:
+    with offices.opened(own_roles, tmp_path) as made:
         yield made
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install.settlement_files import Result
+from tests.databases import OwnRoles
 from tests.finance_world import Network, due
 from tests.integration.office import Office, opened
 from tests.settlement_files import Row
@@ -41,8 +41,8 @@ plans = st.lists(
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    with opened(postgres_url, tmp_path_factory.mktemp("world")) as made:
+def office(own_roles: OwnRoles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with opened(own_roles, tmp_path_factory.mktemp("world")) as made:
         yield made
         report = made.world.verify()
         assert report.holds, report.differences

@@ -25,6 +25,7 @@ from cardledger.ledger.network_files import reader
 from cardledger.ledger.network_files.records import Code, RefusedError
 from cardledger.workers.process.mover import Mover
 from tests.command_process import run_command
+from tests.databases import OwnRoles
 from tests.finance_world import Network, due
 from tests.integration.office import Office, opened
 from tests.settlement_files import Row
@@ -37,8 +38,8 @@ NEXT: Final = DAY + timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    with opened(postgres_url, tmp_path_factory.mktemp("files")) as made:
+def office(own_roles: OwnRoles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with opened(own_roles, tmp_path_factory.mktemp("files")) as made:
         yield made
         report = made.world.verify()
         assert report.holds, report.differences

@@ -26,7 +26,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.workers.client import parsing
 from cardledger.workers.process.mover import Mover
-from tests.databases import as_role
+from tests.databases import OwnRoles, as_role
 from tests.people_of_finance import open_office
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
@@ -610,11 +610,11 @@ def test_what_is_quarantined_is_booked(
 
 
 def test_what_is_quarantined_while_its_day_is_closed_is_booked_on_the_next(
-    postgres_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+    own_roles: OwnRoles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_open_day = "UPDATE books SET first_open_day = %s"
     today = datetime.now(UTC).date()
-    with open_office(postgres_url) as office, open_world(office.owner, office.app) as world:
+    with open_office(own_roles) as office, open_world(office.owner, office.app) as world:
         world.connection.execute(first_open_day, [YESTERDAY.date()])
         cardholder = world.cardholder(world.platform(), 1_000)
         endless = token_hex(20_000)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
@@ -20,15 +19,15 @@ from cardledger.ledger.testing.strategies import written_off
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.schema.wire.outcomes import OutcomeType
-from tests.databases import as_role
+from tests.databases import OwnRoles, as_role
 from tests.integration.test_adjustments import APPROVE, enqueue
 from tests.people_of_finance import Office, call, open_office
 from tests.world import Cardholder, World, open_world, outcomes_of
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl) -> Iterator[Office]:
-    with open_office(postgres_url) as made:
+def office(own_roles: OwnRoles) -> Iterator[Office]:
+    with open_office(own_roles) as made:
         yield made
 
 
