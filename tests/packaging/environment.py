@@ -39,8 +39,13 @@ class Environment:
         command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         run(*command, "--python", self.python, *arguments, cwd=self.packages)
 
-    def install(self, *what: str | Path) -> None:
-        self.pip("install", "--no-index", "--no-deps", "--no-build-isolation", *what)
+    def install(self, *what: str | Path, compiled: bool = False) -> None:
+        """Install `what`, without dependencies.
+
+        `compiled`: with bytecode, which takes longer than all else, for what is started often.
+        """
+        options = ["--no-index", "--no-deps", "--no-build-isolation"]
+        self.pip("install", *options, "--compile" if compiled else "--no-compile", *what)
 
     def execute(self, code: str, cwd: Path | None = None) -> str:
         return run(self.python, "-c", code, cwd=cwd or self.packages.parent).strip()

@@ -44,7 +44,8 @@ def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(client_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with both wheels, as a project has them after `pip install`."""
     made = Environment(tmp_path_factory.mktemp("project") / "environment")
-    made.install(build(ROOT, "wheel", tmp_path_factory.mktemp("wheel")), client_wheel)
+    system_wheel = build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+    made.install(system_wheel, client_wheel, compiled=True)
     return made
 
 
