@@ -3,10 +3,12 @@
 import os
 import re
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from pydantic import SecretStr
 
 from attack import run
@@ -24,6 +26,17 @@ EXAMPLES = {
 }
 
 
+@pytest.fixture
+def brief() -> Iterator[None]:
+    """Try few examples, except nightly: the tests of the rules search the same with more."""
+    before = settings.get_current_profile_name()
+    if before == "ci":
+        settings.load_profile("brief")
+    yield
+    settings.load_profile(before)
+
+
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_unchanged(name: str) -> None:
     names: dict[str, Any] = {"__name__": "example"}
