@@ -102,8 +102,9 @@ def _template_of(name: str) -> str:
 
 
 def _created(name: str, template: str) -> sql.Composed:
+    # By files, without a log of every page: creating and dropping takes half the processor time.
     names = sql.Identifier(name), sql.Identifier(template)
-    return sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names)
+    return sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY").format(*names)
 
 
 def _dropped(name: str) -> sql.Composed:
