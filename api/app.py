@@ -58,6 +58,7 @@ from cardledger.api.routes.customers import (
     end_user_terms,
     external_accounts,
     internal_accounts,
+    invitations,
     kyc_links,
     registry,
     uploads,
@@ -76,6 +77,7 @@ from cardledger.api.routes.exchange import (
     exchange_rates,
     quotes,
     receivers,
+    uma_payments,
 )
 from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
@@ -125,6 +127,7 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     beneficial_owners.router,
     verifications.router,
     kyc_links.router,
+    invitations.router,
     documents.router,
     cards.router,
     tokens.router,
@@ -230,16 +233,18 @@ def _routes(*, is_sandbox: bool) -> tuple[BaseRoute, ...]:
         every.include_router(end_user_terms.page_router)
         every.include_router(exchange_rates.sandbox_router, prefix=BASE_PATH)
         every.include_router(quotes.sandbox_router, prefix=BASE_PATH)
+        every.include_router(uma_payments.sandbox_router, prefix=BASE_PATH)
     for router in (
         health.router,
         card_embed.router,
         kyc_links.page_router,
+        invitations.page_router,
         docs_page.router,
         published_keys.router,
         network_events.router,
     ):
         every.include_router(router)
-    every.routes.extend(not_implemented.routes(BASE_PATH, sandbox=is_sandbox))
+    every.routes.extend(not_implemented.routes(BASE_PATH))
     for router in _ROUTERS:
         every.include_router(router, prefix=BASE_PATH)
     return tuple(every.routes)

@@ -38,6 +38,7 @@ VIEWS: Final = (
     "external_accounts",
     "idempotency_keys",
     "internal_accounts",
+    "invitations",
     "kyc_links",
     "outbox",
     "outcomes",

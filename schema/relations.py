@@ -74,6 +74,7 @@ CREATED: Final = {
     "0086": ("quotes",),
     "0090": ("conversion_details",),
     "0120": ("console_tickets",),
+    "0110": ("invitations",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -123,6 +124,10 @@ FUNCTIONS: Final = {
     "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
     "0086": ("uma_receiver(text)",),
     "0094": ("add_events(text, text)",),
+    "0110": (
+        "find_invitation(text)",
+        "claim_invitation(text, text, timestamp with time zone, uuid, json)",
+    ),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -117,6 +117,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "exchange_rates": _NONE,  # By the operator.
     "idempotency_keys": {Role.API: "aw"},
     "platform_exchange_rates": {Role.API: "a"},
+    "invitations": {Role.API: "aw"},  # And a function claims one, of any platform.
     "kyc_links": {Role.API: "adw"},
     "platforms": {Role.API: "w"},
     "quotes": {Role.API: "aw", Role.WORKER: "dw"},

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.operations import AGENT, BASIC
-from cardledger.api.http.routing import SANDBOX, agent_of, token_of
+from cardledger.api.http.routing import agent_of, token_of
 from cardledger.schema.wire.errors import Code
 
 
@@ -39,23 +39,6 @@ class Area:
 _PROVIDER: Final = "/stablecoin-provider-accounts"
 
 TABLE: Final[Sequence[Area]] = (
-    Area(
-        tag="Invitations",
-        reason="UMA invitations are not supported.",
-        operations={
-            "createInvitation": "POST /invitations",
-            "getInvitation": "GET /invitations/{invitationCode}",
-            "claimInvitation": "POST /invitations/{invitationCode}/claim",
-            "cancelInvitation": "POST /invitations/{invitationCode}/cancel",
-        },
-    ),
-    Area(
-        tag=SANDBOX,
-        reason="UMA payments are not supported; deposit with `fund`.",
-        operations={
-            "simulateUmaReceive": "POST /sandbox/uma/receive",
-        },
-    ),
     Area(
         tag="Embedded Wallet Auth",
         reason="Embedded wallets are not supported; accounts are held in the service.",
@@ -100,7 +83,7 @@ def scheme_of(path: str) -> str:
     return AGENT if path.startswith("/agents/me/") else BASIC
 
 
-def routes(prefix: str, *, sandbox: bool) -> list[Route]:
+def routes(prefix: str) -> list[Route]:
     """Return routes that authenticate the caller and respond 501.
 
     They come before all others, whose paths may read a name as an id.
@@ -108,7 +91,6 @@ def routes(prefix: str, *, sandbox: bool) -> list[Route]:
     return [
         _route(prefix + path, method, _not_implemented(area, path))
         for area in TABLE
-        if sandbox or area.tag != SANDBOX
         for method, path in area
     ]
 

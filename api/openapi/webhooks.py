@@ -67,6 +67,7 @@ DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.INCOMING_PAYMENT_REFUND_FAILED: "The return of a failed payment in failed.",
     WebhookType.AGENT_ACTION_PENDING_APPROVAL: "An action of an agent awaits an approval.",
     WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED: "The balance of an internal account has changed.",
+    WebhookType.INVITATION_CLAIMED: "An invitation was claimed: the invitee can be paid.",
     WebhookType.EXTERNAL_ACCOUNT_STATUS_UPDATED: (
         "The status of an external account has changed, such as by a challenge that was passed."
     ),

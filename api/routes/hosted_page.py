@@ -66,6 +66,11 @@ def heading(text: str) -> str:
     return f"<h1>{escape(text)}</h1>"
 
 
+def paragraph(text: str) -> str:
+    """Return the HTML of a paragraph."""
+    return f"<p>{escape(text)}</p>"
+
+
 def link(url: str, text: str) -> str:
     """Return the HTML of a link to `url`, which a person follows."""
     return f'<a href="{escape(url)}" rel="noreferrer">{escape(text)}</a>'

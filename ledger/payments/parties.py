@@ -48,6 +48,7 @@ class InternalParty(Party):
 
     balance: int
     owed: int
+    uma_address: str | None = None  # Of the customer.
 
     @property
     def spendable(self) -> int:
@@ -86,6 +87,7 @@ async def internal(
             _CUSTOMER.platform_customer_id,
             _CUSTOMER.kyc_status,
             _CUSTOMER.is_deleted,
+            _CUSTOMER.uma_address,
         )
         .join_from(
             tables.internal_accounts,
@@ -108,6 +110,7 @@ async def internal(
         is_ready=_is_ready(row),
         balance=row.balance,
         owed=row.owed,
+        uma_address=row.uma_address,
     )
 
 

@@ -156,7 +156,8 @@ def _requested(transfer: Transfer) -> list[RequestedField] | None:
 def _source(transfer: Transfer) -> AccountSource | RealtimeFundingSource | UmaSource:
     if transfer.uma_address is not None:
         return UmaSource(uma_address=transfer.uma_address, currency=transfer.currency)
-    if transfer.source_account_id is None:
+    # An account of another platform says nothing to the receiver, who sees addresses.
+    if transfer.source_account_id is None or transfer.own_uma_address is not None:
         return RealtimeFundingSource(
             currency=transfer.currency, remittance_information=transfer.remittance_information
         )

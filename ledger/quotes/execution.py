@@ -61,7 +61,12 @@ async def payment(connection: AsyncConnection, quote: Quote, *, at: datetime) ->
             " another quote."
         )
         raise QuoteRefusedError(Refusal.FUNDS, message, reason="INSUFFICIENT_FUNDS")
-    made = records.payment_of(quote, platform_customer_id=source.platform_customer_id, at=at)
+    made = records.payment_of(
+        quote,
+        platform_customer_id=source.platform_customer_id,
+        own_uma_address=source.uma_address,
+        at=at,
+    )
     # A platform deletes the account of a payee because it must not be paid any more.
     if not await parties.is_external_side_active(connection, made):
         message = "The destination was deleted or is not ACTIVE any more; create another quote."

@@ -192,8 +192,13 @@ def _shown(row: Row[*tuple[Any, ...]]) -> Shown:
 # --- the payment of a quote, pure ----------------------------------------------------------------
 
 
-def payment_of(quote: Quote, *, platform_customer_id: str, at: datetime) -> Transfer:
-    """Return the payment that executes `quote`, not recorded."""
+def payment_of(
+    quote: Quote, *, platform_customer_id: str, at: datetime, own_uma_address: str | None = None
+) -> Transfer:
+    """Return the payment that executes `quote`, not recorded.
+
+    `own_uma_address` is what the receiver sees of the payer of a payment to a UMA address.
+    """
     is_converted = quote.sending_currency != quote.receiving_currency
     return Transfer(
         id=quote.transaction_id,
@@ -226,5 +231,6 @@ def payment_of(quote: Quote, *, platform_customer_id: str, at: datetime) -> Tran
         quote_id=quote.id,
         description=quote.description,
         uma_address=quote.uma_address,
+        own_uma_address=own_uma_address if quote.uma_address is not None else None,
         is_funded=quote.is_funded,
     )

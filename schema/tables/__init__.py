@@ -52,6 +52,7 @@ from cardledger.schema.tables.customers import (
 )
 from cardledger.schema.tables.documents import document_contents, document_usage, documents
 from cardledger.schema.tables.exchange import exchange_rates, platform_exchange_rates
+from cardledger.schema.tables.invitations import invitations
 from cardledger.schema.tables.network_files import (
     break_history,
     breaks,
@@ -199,6 +200,7 @@ __all__ = [
     "inbox_macs",
     "inbox_shards",
     "internal_accounts",
+    "invitations",
     "kyc_links",
     "line_matches",
     "metadata",

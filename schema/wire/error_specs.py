@@ -35,14 +35,22 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "A customer of this region requires more contact details.",
         "create a customer with `region` `DE`, without `email` and `phoneNumber`",
     ),
-    Code.INVITATION_ALREADY_CLAIMED: ErrorSpec(400, "The invitation is already claimed."),
-    Code.INVITATIONS_NOT_CONFIGURED: ErrorSpec(400, "The platform has not configured invitations."),
+    Code.INVITATION_ALREADY_CLAIMED: ErrorSpec(
+        400, "The invitation is already claimed.", "claim an invitation twice"
+    ),
+    Code.INVITATIONS_NOT_CONFIGURED: ErrorSpec(
+        400,
+        "Invitations are not configured: no UMA network is connected.",
+        "create an invitation outside a sandbox",
+    ),
     Code.INVALID_UMA_ADDRESS: ErrorSpec(
         400,
         "The UMA address is not of the form `$name@domain`, or not in the platform's `umaDomain`.",
         "create a customer with `umaAddress` `ada`",
     ),
-    Code.INVITATION_CANCELLED: ErrorSpec(400, "The invitation was cancelled."),
+    Code.INVITATION_CANCELLED: ErrorSpec(
+        400, "The invitation was cancelled.", "claim an invitation after its `cancel`"
+    ),
     Code.QUOTE_REQUEST_FAILED: ErrorSpec(
         400,
         "The quote could not be obtained, because there is no rate now; retry.",
@@ -201,7 +209,9 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The transaction does not exist.",
         "read `/transactions/CardTransaction:` and a new UUID",
     ),
-    Code.INVITATION_NOT_FOUND: ErrorSpec(404, "The invitation does not exist."),
+    Code.INVITATION_NOT_FOUND: ErrorSpec(
+        404, "The invitation does not exist.", "read `/invitations/` and any other code"
+    ),
     Code.USER_NOT_FOUND: ErrorSpec(
         404,
         "The customer does not exist.",

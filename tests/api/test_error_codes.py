@@ -19,6 +19,7 @@ from tests.api.support import (
     Api,
     authorization,
     closed_port,
+    made,
     new_tenant,
     ok,
     refused,
@@ -34,7 +35,12 @@ Provoke = Callable[[Api], httpx2.Response]
 
 # Need a database that is broken, or a server with a limit: see tests/api/test_database.py,
 # test_health.py and test_rate_limits.py.
-ELSEWHERE = {Code.INTERNAL_ERROR, Code.SERVICE_UNAVAILABLE, Code.RATE_LIMITED}
+ELSEWHERE = {
+    Code.INTERNAL_ERROR,
+    Code.SERVICE_UNAVAILABLE,
+    Code.RATE_LIMITED,
+    Code.INVITATIONS_NOT_CONFIGURED,  # Outside a sandbox: test_invitations.py.
+}
 
 
 def individual(api: Api, **fields: object) -> httpx2.Response:
@@ -45,6 +51,24 @@ def individual(api: Api, **fields: object) -> httpx2.Response:
 def card_of(api: Api, customer_id: str, account_id: str) -> httpx2.Response:
     body = {"cardholderId": customer_id, "form": "VIRTUAL", "fundingSources": [account_id]}
     return api.post("/cards", body)
+
+
+def invites(api: Api) -> str:
+    inviter = api.customer()["umaAddress"]
+    return str(made(api.post("/invitations", {"inviterUma": inviter}))["code"])
+
+
+def claims(api: Api, code: str, *, times: int = 1) -> httpx2.Response:
+    claim = {"inviteeUma": api.customer()["umaAddress"]}
+    for _ in range(times):
+        answer = api.post(f"/invitations/{code}/claim", claim)
+    return answer
+
+
+def cancelled_invitation(api: Api) -> httpx2.Response:
+    code = invites(api)
+    ok(api.http.post(f"/invitations/{code}/cancel"))
+    return claims(api, code)
 
 
 def unknown_iban(api: Api) -> httpx2.Response:
@@ -251,6 +275,9 @@ PROVOKE: dict[Code, Provoke] = {
     Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: look_up("$fail.keys.usd@sandbox.uma.money"),
     Code.NO_COMPATIBLE_UMA_VERSION: look_up("$fail.negotiation.usd@sandbox.uma.money"),
     Code.LNURLP_REQUEST_FAILED: look_up("$fail.lookup.usd@sandbox.uma.money"),
+    Code.INVITATION_NOT_FOUND: lambda api: api.get(f"/invitations/{'0' * 16}"),
+    Code.INVITATION_ALREADY_CLAIMED: lambda api: claims(api, invites(api), times=2),
+    Code.INVITATION_CANCELLED: cancelled_invitation,
     Code.TOKEN_NOT_FOUND: lambda api: api.get(f"/tokens/Token:{new_id()}"),
     Code.BULK_UPLOAD_JOB_NOT_FOUND: lambda api: api.get(f"/customers/bulk/jobs/Job:{new_id()}"),
     Code.REFERENCE_NOT_FOUND: lambda api: api.get(f"/cards/Card:{new_id()}"),

@@ -143,6 +143,7 @@ def requests_of(api: Api, database_url: str) -> Iterator[Post]:
         by_agents,
         of_webhooks,
         of_the_sandboxes_webhook,
+        of_uma,
     ):
         yield from area(api)
     yield from of_rejections(api, database_url)
@@ -264,6 +265,26 @@ def of_the_sandboxes_webhook(api: Api) -> Iterator[Post]:
         yield Post(api, "/sandbox/webhooks/test", None)
 
 
+def of_uma(api: Api) -> Iterator[Post]:
+    inviter, invitee = api.customer(), api.customer()
+
+    def invitation() -> str:
+        wish = {"inviterUma": inviter["umaAddress"]}
+        return f"/invitations/{made(api.post('/invitations', wish))['code']}"
+
+    yield Post(api, "/invitations", {"inviterUma": inviter["umaAddress"], "amountToSend": 5})
+    yield Post(api, f"{invitation()}/claim", {"inviteeUma": invitee["umaAddress"]})
+    yield Post(api, f"{invitation()}/cancel", {})
+    arriving = {
+        # It ends at once: what awaits an approval would be counted later.
+        "senderUmaAddress": "$fail.compliance.usd@sandbox.uma.money",
+        "receivingCurrencyCode": "USD",
+        "receivingCurrencyAmount": 5,
+        "customerId": inviter["id"],
+    }
+    yield Post(api, "/sandbox/uma/receive", arriving)
+
+
 def of_rejections(api: Api, database_url: str) -> Iterator[Post]:
     event = {  # It is parked, so that nothing is counted later.
         "type": "AUTHORIZATION_REVERSAL",
@@ -288,6 +309,7 @@ TABLES = (
     "agent_device_codes",
     "agent_actions",
     "transfers",
+    "invitations",
     "internal_accounts",
     "entries",
     "card_transaction_events",

@@ -262,6 +262,9 @@ def something_of_each(api: Api) -> None:
     account = made(api.post("/platform/external-accounts", unproven()))
     path = f"/platform/external-accounts/{account['id']}"
     made(api.post(f"{path}/challenge", None))
+    inviter, invitee = api.customer()["umaAddress"], api.customer()["umaAddress"]
+    code = made(api.post("/invitations", {"inviterUma": inviter}))["code"]
+    ok(api.post(f"/invitations/{code}/claim", {"inviteeUma": invitee}))
     ok(api.post(f"{path}/verify", {"amounts": [12, 34]}))
     waits = api.customer(fullName="Ada 001")
     ok(api.post("/verifications", {"customerId": waits["id"]}))

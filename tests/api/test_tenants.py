@@ -168,6 +168,14 @@ def _sca_reset(one: "Platform") -> str:
     return str(made(one.api.post(path, {"factor": "SMS_OTP"}))["resetId"])
 
 
+def _uma_address(one: "Platform") -> str:
+    return str(ok(one.api.get(f"/customers/{one.ids['customerId']}"))["umaAddress"])
+
+
+def _invitation(one: "Platform") -> str:
+    return str(made(one.api.post("/invitations", {"inviterUma": _uma_address(one)}))["code"])
+
+
 def _bearer(one: "Platform") -> Mapping[str, str]:
     return {"authorization": f"Bearer {one.bearer}"}
 
@@ -235,6 +243,8 @@ MAKERS: Final[dict[str, Callable[["Platform"], str]]] = {
     "/agents/me/quotes/quoteId": _quote_of_agent,
     "/receiver/external-account/accountId": lambda one: one.ids["externalAccountId"],
     "receiverUmaAddress": lambda _: "$success.eur@sandbox.uma.money",
+    "umaAddress": _uma_address,
+    "invitationCode": _invitation,
     "webhookEndpointId": _webhook_endpoint,
     "webhookDeliveryId": _webhook_delivery,
     "rejectionId": lambda one: rejected(one.database_url, one.api, {}),
@@ -246,11 +256,11 @@ MAKERS: Final[dict[str, Callable[["Platform"], str]]] = {
 """How to make what a path parameter or a body names, in this order; where the same name means two
 things, with the path before it."""
 
-UNLISTED: Final = {"resetId", "quoteId", "/agents/me/quotes/quoteId"}
+UNLISTED: Final = {"resetId", "quoteId", "/agents/me/quotes/quoteId", "umaAddress"}
 """What no list has."""
 
-PUBLIC: Final = {"receiverUmaAddress"}
-"""What belongs to no platform: anyone may look it up."""
+PUBLIC: Final = {"receiverUmaAddress", "invitationCode"}
+"""What belongs to no platform, or whose code is the right to it: anyone may look it up."""
 
 QUERIES: Final[dict[str, str]] = {
     **{
@@ -386,6 +396,14 @@ BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
     "POST /quotes": _quoted,
     "POST /quotes/{quoteId}/authorize": lambda _: {"code": "123456"},
     "POST /agents/me/quotes": _quoted,
+    "POST /invitations": lambda ids: {"inviterUma": ids["umaAddress"]},
+    "POST /invitations/{invitationCode}/claim": lambda ids: {"inviteeUma": ids["umaAddress"]},
+    "POST /sandbox/uma/receive": lambda ids: {
+        "senderUmaAddress": "$success.usd@sandbox.uma.money",
+        "receivingCurrencyCode": "USD",
+        "receivingCurrencyAmount": 1,
+        "customerId": ids["customerId"],
+    },
     "POST /sandbox/send": lambda ids: {"quoteId": ids["quoteId"], "currencyCode": "USD"},
     "POST /sandbox/exchange-rates": lambda _: {
         "sourceCurrency": "USD",

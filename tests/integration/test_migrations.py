@@ -217,6 +217,8 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "close_break",
         "make_event_of_break",
         "uma_receiver",
+        "find_invitation",
+        "claim_invitation",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:

@@ -167,6 +167,19 @@ class SandboxSend(Request):
     currency_amount: Annotated[int, Field(strict=True, gt=0, le=MAX_QUOTED)] | None = None
 
 
+class SandboxUmaReceive(Request):
+    """A payment from a UMA address elsewhere; the receiver by its address, or by its id.
+
+    `receivingCurrencyAmount` is in minor units of `receivingCurrencyCode`.
+    """
+
+    sender_uma_address: UmaAddress
+    receiving_currency_code: Currency
+    receiving_currency_amount: Annotated[int, Field(strict=True, gt=0, le=MAX_QUOTED)]
+    receiver_uma_address: UmaAddress | None = None
+    customer_id: CustomerId | None = None
+
+
 # --- responses ---------------------------------------------------------------------------------
 
 

@@ -235,11 +235,24 @@ class Payments:
             self._tell_sender(life, FailureReason.ACCOUNT_CANNOT_RECEIVE)
             return life.declined(FailureReason.ACCOUNT_CANNOT_RECEIVE)
         self._steps.take(life, Step.ARRIVED)
+        if reason := self._refusal_of_network(life):
+            self._refuse_arrival(life, reason, because=_FAILED)
+            return life.declined(reason)
         if payment.needs_approval:
             self._steps.wait(life, until=self._changes.now + APPROVAL_LIMIT)
             self._steps.announce(life)
             return life.applied()
         return self._credit(life)
+
+    def _refusal_of_network(self, life: Life) -> FailureReason | None:
+        """Return why the network takes back what has come from a UMA address elsewhere, if so."""
+        payment = life.payment
+        if payment.uma_address is None or payment.origin_id is not None:
+            return None
+        answer = self._rail.payment_step(_for_rail(life))
+        if answer is None or answer.action is not RailAction.FAIL:
+            return None
+        return answer.reason or FailureReason.COMPLIANCE_REJECTED
 
     def _receiving_account(self, payment: Transfer) -> LockedAccount | None:
         assert payment.destination_account_id is not None
