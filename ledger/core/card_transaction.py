@@ -269,6 +269,8 @@ def _approve(draft: CardTransaction, authorized: int) -> None:
 
 
 def _refuse(draft: CardTransaction, amount: int, reason: events.DeclineReason) -> None:
+    if draft.is_credit and (draft.credit_authorized or draft.refund_count):
+        return  # The token stays that of the credit: what clears is no purchase.
     draft.authorizations += 1
     # A declined increment does not change an earlier approval.
     if not (draft.authorized or draft.settlement_count or draft.refund_count):

@@ -55,6 +55,8 @@ def approve(draft: CardTransaction, total: int) -> None:
     draft.credit_authorized = total
     if not _is_alone(draft):
         return
+    # A purchase that was declined takes nothing: what clears from now on is of the credit.
+    draft.authorizations = 0
     draft.declined = 0
     draft.decline_reason = None
     if draft.closed_by in {Closure.REVERSED, Closure.EXPIRED}:
@@ -74,5 +76,6 @@ def refuse(draft: CardTransaction, amount: int, reason: events.DeclineReason) ->
 
 
 def _is_alone(state: CardTransaction) -> bool:
-    """Return whether no purchase has the same token."""
-    return not (state.authorizations or state.settlement_count)
+    """Return whether no purchase has the same token, but perhaps one that was declined."""
+    is_purchase = state.authorizations and state.decline_reason is None
+    return not (is_purchase or state.settlement_count)

@@ -18,7 +18,7 @@ class CardTransaction:
     """
 
     sequence: int = 0  # Number of events folded so far.
-    authorizations: int = 0  # Approved, declined or advised.
+    authorizations: int = 0  # Approved, declined or advised; without one declined beside a credit.
     authorized: int = 0
     settled: int = 0
     settlement_count: int = 0

@@ -169,6 +169,8 @@ class Model:
         amount = event["amount"]
         clears = event["type"] == "FINANCIAL_AUTHORIZATION"
         self.reason = self._decline_reason(purchase, amount, clears=clears)
+        if self.reason and purchases.stays_credit(purchase):
+            return "DECLINED"
         purchase["isAuthorizationKnown"] = True
         if self.reason:
             if not purchase["authorized"] and not purchase["clearings"] and not purchase["refunds"]:

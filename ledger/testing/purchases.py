@@ -103,6 +103,11 @@ def has_credit(purchase: Purchase) -> bool:
     return purchase["closed"] == "CREDITED" or is_credit(purchase)
 
 
+def stays_credit(purchase: Purchase) -> bool:
+    """Return whether a purchase that is declined now changes nothing: a credit stands."""
+    return is_credit(purchase) and bool(purchase["credit"] or purchase["refunds"])
+
+
 def expects_more(purchase: Purchase) -> bool:
     """Return whether it can expire or be cancelled while it is open."""
     if is_credit(purchase):
@@ -168,6 +173,8 @@ def clear_credit(purchase: Purchase, event: Event) -> None:
 
 def _expect(purchase: Purchase, total: int) -> None:
     purchase["credit"] = total
+    if purchase["reason"] and not purchase["clearings"]:
+        purchase["isAuthorizationKnown"] = False  # It was declined: only the credit stands.
     if not is_credit(purchase):
         return
     purchase["asked"] = 0
