@@ -20,6 +20,7 @@ from cardledger.commands.groups import (
     daily,
     keys,
     parked,
+    payments,
     people,
     platforms,
     processes,
@@ -48,6 +49,7 @@ app = typer.Typer(
 app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
 app.add_typer(parked.app)
+app.add_typer(payments.app)
 app.add_typer(platforms.app)
 app.add_typer(people.app)
 app.add_typer(keys.app)

@@ -75,6 +75,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "transfers": report.transfers,
         "accepted": report.accepted,
         "waiting": report.waiting,
+        "unfinishedPayments": report.unfinished,
         "differenceCount": report.difference_count,
         "differences": report.differences,
     }
@@ -126,6 +127,8 @@ def _show(report: Report, seconds: float) -> None:
         f" in {seconds:.1f} s"
     )
     out.print(f" {report.accepted:,} messages accepted, {report.waiting:,} of them waiting")
+    for payment in report.unfinished:
+        out.print(Text(f" stopped   {payment}", style="yellow"))
     for difference in report.differences:
         out.print(Text(f" differs   {difference}", style="red"))
     rest = report.difference_count - len(report.differences)

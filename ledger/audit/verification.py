@@ -32,7 +32,7 @@ from cardledger.ledger.audit import (
 )
 from cardledger.ledger.audit.streams import Grouped, Row, SystemAccounts, system_accounts_of
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
-from cardledger.ledger.projections import card_transaction_rows, history
+from cardledger.ledger.projections import card_transaction_rows, history, unfinished_payments
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
 from cardledger.ledger.storage import cursors
@@ -44,6 +44,9 @@ Progress = Callable[[int, int], None]
 
 DIFFERENCE_LIMIT: Final = 100
 """Differences that a report describes; further ones are only counted."""
+
+UNFINISHED_LIMIT: Final = 100
+"""Payments that need the operator of which a report says so; `cardledger payments` lists all."""
 
 _EVENTS_PER_PROGRESS_CALL: Final = 1000
 
@@ -61,6 +64,7 @@ class Report:
     accepted: int = 0  # Messages, from the first acceptance on.
     waiting: int = 0  # Of them, those not yet decided.
     open_days: dict[date, int] = field(default_factory=dict)  # Entries of each day still open.
+    unfinished: list[str] = field(default_factory=list)  # Payments that need the operator.
     difference_count: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -121,6 +125,8 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
         for description in check.differences(connection):
             report.add_difference(description)
     report.open_days = seals.open_days(connection)
+    stopped = unfinished_payments.find_sync(connection, limit=UNFINISHED_LIMIT)
+    report.unfinished = [payment.sentence() for payment in stopped]
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
     progress(total, total)

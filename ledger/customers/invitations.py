@@ -18,7 +18,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import money
-from cardledger.schema.wire.customers.invitations import UmaInvitation
+from cardledger.schema.wire.exchange.invitations import UmaInvitation
 
 LIFETIME: Final = timedelta(days=30)
 """Of an invitation for which none was chosen."""

@@ -17,6 +17,7 @@ from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import reads, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
+from cardledger.ledger.engine.decisions.payments import messages as payment_messages
 from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.parsing import (
     RejectedError,
@@ -193,6 +194,9 @@ def quarantine(
     writes.append_rejections(connection, rejected, key)
     claims.remove(connection, messages[0].lane, messages)
     _fail_transfers(connection, messages, now)
+    # The sender of a payment that cannot arrive gets its money back.
+    returned = [payment_messages.returned(message, now) for message in messages]
+    inbox.accept(connection, [message for message in returned if message is not None], key)
     _suspend(connection, messages, now)
     return [
         Decided(message, OutcomeType.REJECTED, reason=reason, detail=_QUARANTINED)

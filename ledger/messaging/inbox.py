@@ -51,9 +51,12 @@ TRANSFER_DUE: Final = "TRANSFER_DUE"
 RAIL_ANSWER: Final = "RAIL_ANSWER"
 """Type of the message that tells what a payment rail has done with a payment."""
 
+TRANSFER_REFUND: Final = "TRANSFER_REFUND"
+"""Type of the message that refunds a payment whose refund has failed; sent by the operator."""
+
 OF_TRANSFERS: Final = frozenset(
     {TRANSFER, TRANSFER_CANCELLATION, TRANSFER_APPROVAL, TRANSFER_RECEIPT, TRANSFER_DUE,
-     RAIL_ANSWER}
+     RAIL_ANSWER, TRANSFER_REFUND}
 )  # fmt: skip
 """The types of the messages that name a transfer, which is locked before they are decided."""
 

@@ -192,6 +192,8 @@ def _message(
         body, owner = _validated(body), _owner(rejection, routes)
     else:
         owner = Owner(rejection.customer_id, rejection.platform_id)
+    if body.get("type") == inbox.TRANSFER_ARRIVAL and "originId" in body:
+        raise NotRetriableError("The payment was refunded to its sender; let it be paid again.")
     if (body.get("source"), body.get("reference")) != (rejection.source, rejection.reference):
         raise NotRetriableError("The event has no source and reference; submit a corrected one.")
     try:

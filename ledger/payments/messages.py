@@ -150,6 +150,17 @@ def rail_answer(
     return _message(body, _owner(transfer), None, at)
 
 
+def refund(transfer_id: Id, owner: Owner, attempt: Id, *, at: datetime) -> Message:
+    """Return the message that refunds a payment whose refund has failed; one for each `attempt`."""
+    body = {
+        "type": inbox.TRANSFER_REFUND,
+        "source": SOURCE,
+        "reference": f"{transfer_id}/refund/{attempt}",
+        "transferId": str(transfer_id),
+    }
+    return _message(body, owner, None, at)
+
+
 def _owner(transfer: Transfer) -> Owner:
     return Owner(transfer.customer_id, transfer.platform_id)
 

@@ -208,6 +208,12 @@ Index(
     postgresql_where=transfers.c.due_at.isnot(None),
 )
 
+Index(
+    "transfers_failed_refund_idx",
+    transfers.c.id,
+    postgresql_where=transfers.c.refund_status == "FAILED",
+)
+
 # For lists by an account.
 Index(
     "transfers_source_account_id_idx",

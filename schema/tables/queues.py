@@ -242,6 +242,7 @@ rejections = Table(
 )
 
 Index("rejections_platform_id_idx", rejections.c.platform_id, rejections.c.id)
+Index("rejections_of_ledger_idx", rejections.c.id, postgresql_where=rejections.c.source == "engine")
 # A hash, because a reference may be longer than an index can hold.
 Index("rejections_reference_idx", rejections.c.platform_id, func.md5(rejections.c.reference))
 

@@ -1,7 +1,9 @@
 """Payments in the record: out, in, between owners and currencies; failed, returned, cancelled."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -11,7 +13,17 @@ from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.payments.conversion import LockedSide, Rate
 from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.engine import timers
+from cardledger.ledger.engine.decisions.payments import messages as engine_messages
+from cardledger.ledger.engine.parsing import RejectedError
+from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.messaging import rejections
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.payments import retries
+from cardledger.ledger.projections import unfinished_payments
+from cardledger.ledger.projections.unfinished_payments import Unfinished
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import RejectionReason
 from tests.payments import DELAY, Conversion, Desk
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
@@ -199,6 +211,132 @@ def test_a_fee_for_which_the_platform_has_no_room_is_rejected_and_stops_no_queue
     assert decided[-1].reason == "AMOUNT_OUT_OF_RANGE"
     assert world.balance(own) == MAX_AMOUNT
     assert desk.totals(platform)["TRANSFERS", "USD"] == 10
+
+
+def unfinished_of(world: World, payment: Id) -> list[Unfinished]:
+    found = unfinished_payments.find_sync(world.connection, limit=1_000)
+    return [each for each in found if each.id == payment]
+
+
+def try_again(desk: Desk, stopped: list[Unfinished]) -> list[Decided]:
+    """Let the operator attempt it again; returns what was decided."""
+
+    async def run() -> None:
+        url = str(desk.world.url)
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            assert not await retries.retry(connection, stopped, INBOX_KEY, now=desk.now)
+
+    asyncio.run(run())
+    # A rejected message is retried in the lane of files.
+    return [*desk.drain(), *desk.world.drain(desk.engine, Lane.BULK)]
+
+
+def test_a_fee_that_was_rejected_is_listed_and_delivered_again(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    own, rich = desk.platform_account(platform), world.cardholder(platform, MAX_AMOUNT)
+    desk.pay(rich, own, MAX_AMOUNT)
+    desk.drain()
+    payment = desk.out(payer, 4_000, fee_amount=10)
+    desk.drain()
+
+    [stopped] = unfinished_of(world, payment)
+    report = world.verify()
+    still_full = try_again(desk, [stopped])
+    [again] = unfinished_of(world, payment)
+    desk.out(own, 1_000)
+    desk.drain()
+    delivered = try_again(desk, [again])
+
+    assert (stopped.problem, stopped.amount, stopped.account) == ("FEE_REJECTED", 10, "TRANSFERS")
+    assert stopped.sentence() in report.unfinished
+    assert report.holds  # Nothing differs: it is money that waits for the operator.
+    assert outcomes_of(still_full) == ["REJECTED"]
+    assert again.rejection_id != stopped.rejection_id
+    assert outcomes_of(delivered) == ["APPLIED"]
+    assert unfinished_of(world, payment) == []
+    assert world.balance(own) == MAX_AMOUNT - 1_000 + 10
+    assert ("TRANSFERS", "USD") not in desk.totals(platform)
+
+
+def test_a_refund_that_failed_is_listed_and_attempted_again(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    payment = desk.out(payer, 4_000, "1234567007", quote_id=new_id())
+    desk.drain()
+
+    [stopped] = unfinished_of(world, payment)
+    before = world.balance(payer)
+    decided = try_again(desk, [stopped])
+    twice = try_again(desk, [stopped])
+
+    assert (stopped.problem, stopped.amount, stopped.account) == (
+        "REFUND_FAILED",
+        4_000,
+        "OUTBOUND_CLEARING",
+    )
+    assert before == 6_000
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert outcomes_of(twice) == ["DECLINED"]
+    assert world.balance(payer) == 10_000
+    assert unfinished_of(world, payment) == []
+    assert desk.steps(payment)[-3:] == ["FAILED", "REFUND_FAILED", "REFUNDED"]
+    assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -10_000}
+
+
+def test_what_is_returned_to_a_closed_account_is_kept_for_the_operator(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.out(payer, 10_000, "1234567005", quote_id=new_id())
+    desk.drain()
+    completed = desk.stored(payment).status
+    world.connection.execute(
+        "UPDATE internal_accounts SET status = 'CLOSED' WHERE id = %s", [payer.account_id]
+    )
+
+    desk.pass_time(DELAY)
+
+    stored = desk.stored(payment)
+    [stopped] = unfinished_of(world, payment)
+    again = try_again(desk, [stopped])
+    assert completed == "COMPLETED"
+    assert (stored.failure_reason, stored.refund_status) == ("PAYOUT_RETURNED", "FAILED")
+    assert stopped.detail == "PAYOUT_RETURNED, its account is CLOSED"
+    assert outcomes_of(again) == ["DECLINED"]
+    assert world.balance(payer) == 0
+    assert [stopped] == unfinished_of(world, payment)
+
+
+def test_a_payment_whose_arrival_is_rejected_is_refunded_to_its_sender(
+    world: World, desk: Desk, payer: Cardholder, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = world.cardholder(platform, 0)
+
+    def refuse(*_: object) -> NoReturn:
+        raise RejectedError(RejectionReason.MALFORMED, "not readable")
+
+    monkeypatch.setattr(engine_messages, "arriving", refuse)
+    payment = desk.pay(payer, receiver, 4_000)
+    decided = desk.drain()
+    monkeypatch.undo()
+
+    stored = desk.stored(payment)
+    [[rejection_id]] = world.rows(
+        "SELECT id FROM rejections WHERE reference = %s", f"{payment}/arrival"
+    )
+    assert outcomes_of(decided) == ["APPLIED", "REJECTED", "APPLIED"]
+    assert (stored.status, stored.failure_reason) == ("FAILED", "INTERNAL_ERROR")
+    assert stored.refund_status == "COMPLETED"
+    assert (world.balance(payer), world.balance(receiver)) == (10_000, 0)
+
+    async def retry() -> rejections.Retries:
+        async with await psycopg.AsyncConnection.connect(str(world.url)) as connection:
+            kept = await rejections.find(connection, rejections.Filter(ids=[rejection_id]), limit=1)
+            return await rejections.retry(connection, kept, INBOX_KEY, now=desk.now)
+
+    # Else its money would be there twice.
+    refused = asyncio.run(retry()).refused
+    assert "refunded" in refused[rejection_id]
 
 
 def test_a_payout_that_was_not_begun_is_cancelled_without_a_refund(

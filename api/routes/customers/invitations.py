@@ -18,13 +18,13 @@ from cardledger.ledger.customers import invitations
 from cardledger.ledger.customers.invitations import Invitation, Refusal, RefusedError, Wanted
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.common import format_amount
-from cardledger.schema.wire.customers.invitations import (
+from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.exchange.invitations import (
     MAX_DAYS,
     InvitationClaim,
     InvitationCreate,
     UmaInvitation,
 )
-from cardledger.schema.wire.errors import Code
 from cardledger.workers.signals import doorbell
 
 PAGE: Final = "/embed/invitations"

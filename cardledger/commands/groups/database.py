@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from cardledger.ledger.books.suspense_items import Suspended
+    from cardledger.ledger.messaging.inbox_key import InboxKey
     from cardledger.schema.ids import Id
 
 Result = TypeVar("Result")
@@ -48,6 +49,16 @@ def run(
             return asyncio.run(in_transaction(url))
         except DBAPIError as error:
             raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+
+
+def inbox_key(data_dir: Path | None) -> "InboxKey":
+    """Return the key with which messages that the operator enqueues are signed."""
+    from cardledger.config import configuration
+    from cardledger.install import credentials
+    from cardledger.ledger.messaging.inbox_key import InboxKey
+
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    return InboxKey(credentials.needed_key(settings))
 
 
 def quoted(text: str | None) -> str:

@@ -6,7 +6,6 @@ What each needs is imported when it runs, so that `--help` stays quick.
 # ruff: noqa: PLC0415 - see above.
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,6 +13,7 @@ import typer
 from cardledger.commands.groups.database import (
     identifier,
     in_suspense,
+    inbox_key,
     quoted,
     run,
     suspense_note,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from cardledger.ledger.books.suspense_items import Suspended
-    from cardledger.ledger.messaging.inbox_key import InboxKey
     from cardledger.ledger.messaging.rejections import Rejection
     from cardledger.schema.ids import Id
 
@@ -115,7 +114,7 @@ def retry(
 
     if bool(ids) == bool(reason):
         raise CommandError("name either rejections by ID, or a --reason", code=USAGE)
-    inbox_key = _inbox_key(data_dir)
+    key = inbox_key(data_dir)
     moment = _time(since)
     keys = None if reason else [identifier(text, "a rejection") for text in ids or ()]
     accepted = 0
@@ -133,9 +132,7 @@ def retry(
             from datetime import UTC, datetime
 
             found = await rejections.find(connection, which, limit=RETRY_LIMIT)
-            return found, await rejections.retry(
-                connection, found, inbox_key, now=datetime.now(UTC)
-            )
+            return found, await rejections.retry(connection, found, key, now=datetime.now(UTC))
 
         found, retries = run(data_dir, retry_page)
         accepted += len(retries.accepted)
@@ -150,16 +147,6 @@ def retry(
     print(f"{accepted:,} enqueued again, {len(refused):,} not")
     if refused:
         raise typer.Exit(FAILURE)
-
-
-def _inbox_key(data_dir: Path | None) -> "InboxKey":
-    """Return the key with which the retries are signed."""
-    from cardledger.config import configuration
-    from cardledger.install import credentials
-    from cardledger.ledger.messaging.inbox_key import InboxKey
-
-    settings = configuration.load(data_dir=data_dir, log_level="warning")
-    return InboxKey(credentials.needed_key(settings))
 
 
 def _as_dict(rejection: "Rejection") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from cardledger.ledger.engine.decisions.adjustments import Adjustments
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
+from cardledger.ledger.engine.decisions.payments import messages as payment_messages
 from cardledger.ledger.engine.decisions.payments.payments import Payments
 from cardledger.ledger.engine.decisions.payments.transfers import Transfers
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
@@ -191,7 +192,14 @@ class Batch:
         )
         self.fail_transfers([message])
         self._suspense.hold(message, error.reason)
-        return Decided(message, OutcomeType.REJECTED, reason=error.reason, detail=error.detail)
+        decided = Decided(message, OutcomeType.REJECTED, reason=error.reason, detail=error.detail)
+        # Under a used key, another message has arrived before.
+        if error.reason is not RejectionReason.KEY_REUSED:
+            back = payment_messages.returned(message, self._changes.now)
+            if back is not None:
+                self.writes.follow_ups.append(back)
+                decided.continues, decided.wakes = True, [back.shard]
+        return decided
 
 
 def _as_rejection(error: RejectedError | AmountOutOfRangeError) -> RejectedError:

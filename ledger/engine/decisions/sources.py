@@ -23,6 +23,7 @@ _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
     inbox.TRANSFER: frozenset({"transfers"}),
     inbox.TRANSFER_CANCELLATION: frozenset({"transfers"}),
     inbox.TRANSFER_APPROVAL: frozenset({"transfers"}),
+    inbox.TRANSFER_REFUND: frozenset({"transfers"}),
     inbox.TRANSFER_ARRIVAL: frozenset({"transfers", ENGINE}),
     inbox.TRANSFER_RECEIPT: frozenset({ENGINE}),
     inbox.TRANSFER_FEE: frozenset({ENGINE}),

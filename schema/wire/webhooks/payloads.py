@@ -10,9 +10,9 @@ from cardledger.schema.wire.cards.transactions import IncomingTransaction, Outgo
 from cardledger.schema.wire.customers.accounts import InternalAccountResource
 from cardledger.schema.wire.customers.customers import CustomerResource
 from cardledger.schema.wire.customers.external_accounts import ExternalAccountResource
-from cardledger.schema.wire.customers.invitations import UmaInvitation
 from cardledger.schema.wire.customers.uploads import CustomerUploadResource
 from cardledger.schema.wire.customers.verifications import VerificationResource
+from cardledger.schema.wire.exchange.invitations import UmaInvitation
 from cardledger.schema.wire.webhooks.endpoints import WebhookEndpointDisabled
 
 PAYLOADS: Final[Mapping[str, Any]] = {

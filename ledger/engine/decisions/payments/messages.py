@@ -7,7 +7,14 @@ from typing import Any, Final
 from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.engine.decisions.recovery import ENGINE
-from cardledger.ledger.engine.parsing import amount_of, id_of, malformed, string_of, text_of
+from cardledger.ledger.engine.parsing import (
+    RejectedError,
+    amount_of,
+    id_of,
+    malformed,
+    string_of,
+    text_of,
+)
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
 from cardledger.ledger.projections import transfers
@@ -62,6 +69,30 @@ def receipt(payment: Transfer, reason: FailureReason | None, at: datetime) -> Me
         "reason": reason,
     }
     return _message(_present(body), Owner(payment.peer_id, payment.peer_platform_id), at)
+
+
+def returned(arrival: Message, at: datetime) -> Message | None:
+    """Return the message that tells the sender that `arrival` was rejected, and nothing has come.
+
+    None for another message, and for one whose sender cannot be read.
+    """
+    body = arrival.body
+    if not isinstance(body, dict) or body.get("type") != inbox.TRANSFER_ARRIVAL:
+        return None
+    try:
+        origin, sender = id_of(body, "originId"), id_of(body, "senderId")
+        owner = Owner(sender, id_of(body, "senderPlatformId"))
+    except RejectedError:
+        return None
+    failure = {
+        "type": inbox.TRANSFER_RECEIPT,
+        "source": ENGINE,
+        "reference": f"{origin}/receipt",
+        "transferId": str(origin),
+        "outcome": "FAILED",
+        "reason": FailureReason.INTERNAL_ERROR.value,
+    }
+    return _message(failure, owner, at)
 
 
 def fee(payment: Transfer, at: datetime) -> Message:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.payments import transfer as limits
-from cardledger.ledger.core.payments.payment import Kind, Status, Step
+from cardledger.ledger.core.payments.payment import Kind, RefundStatus, Status, Step
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.payments import messages
@@ -33,6 +33,7 @@ webhook, five for the decision after that, and a margin."""
 
 NOT_CANCELLABLE: Final = "NOT_CANCELLABLE"
 NOT_PENDING: Final = "NOT_PENDING"
+NO_FAILED_REFUND: Final = "NO_FAILED_REFUND"
 
 
 class Payments:
@@ -76,6 +77,8 @@ class Payments:
                 return self._decide_arrival(life)
             case inbox.TRANSFER_DUE:
                 return self._continue(life)
+            case inbox.TRANSFER_REFUND:
+                return self._refund_again(life)
             case _:  # What the receiver or a rail says.
                 return self._answer(life)
 
@@ -200,6 +203,15 @@ class Payments:
             self._steps.refuse(life, FailureReason.CANCELLED)
             return life.applied()
         self._steps.fail(life, FailureReason.CANCELLED, because="USER_CANCELLATION")
+        return life.applied()
+
+    def _refund_again(self, life: Life) -> Decided:
+        """Repeat a refund that has failed, as the operator has asked."""
+        if life.payment.refund_status != RefundStatus.FAILED:
+            return Decided(life.message, OutcomeType.DECLINED, reason=NO_FAILED_REFUND)
+        if not self._steps.can_refund(life):
+            return life.declined(FailureReason.ACCOUNT_CANNOT_RECEIVE)
+        self._steps.refund_again(life)
         return life.applied()
 
     def _answer(self, life: Life) -> Decided:

@@ -199,12 +199,18 @@ class PaymentSteps:
         )
         self.take(life, step, reason)
         self._announce_refund(life)
-        succeeds = succeeds and self._has_room(life)
+        self._refund(life, succeeds=succeeds and self.can_refund(life))
+
+    def refund_again(self, life: Life) -> None:
+        """Refund a payment whose refund has failed, and that can be refunded now."""
+        self._refund(life, succeeds=True)
+
+    def _refund(self, life: Life, *, succeeds: bool) -> None:
         status = RefundStatus.COMPLETED if succeeds else RefundStatus.FAILED
         life.payment = replace(
             life.payment,
             refund_status=status.value,
-            refund_settled_at=now if succeeds else None,
+            refund_settled_at=self._changes.now if succeeds else None,
         )
         self.take(life, Step.REFUNDED if succeeds else Step.REFUND_FAILED)
         self._announce_refund(life)
@@ -227,11 +233,16 @@ class PaymentSteps:
             to_json(payment_resources.resource(payment).wire()).decode(),
         )
 
-    def _has_room(self, life: Life) -> bool:
-        """Return whether the account that was debited can keep what comes back."""
+    def can_refund(self, life: Life) -> bool:
+        """Return whether the account that was debited can keep what comes back.
+
+        The account of a customer who was deleted meanwhile is closed: it is no place for money.
+        """
         if not life.state.is_debited:
             return True
         account = self.account_of(life.payment, is_source=True).locked
+        if account.status == accounts.CLOSED:
+            return False
         return account.balance + account.held + life.payment.amount <= MAX_AMOUNT
 
     def _keep(self, life: Life) -> None:
