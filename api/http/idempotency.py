@@ -34,6 +34,8 @@ _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 Handler = Callable[[Request], Awaitable[Response]]
 Sender = Callable[[RequestContext, Mapping[str, Any]], Awaitable[Response]]
 """Sends an event and returns the response with its outcome; the event may be sent again."""
+Prepare = Callable[[RequestContext, object], Awaitable[None]]
+"""Asks systems outside, by the JSON of a body that is not validated, before anything is written."""
 
 
 def key_of(request: Request) -> str | None:
@@ -58,6 +60,7 @@ async def respond(  # noqa: PLR0913 - each by name
     handle: Handler,
     send: Sender | None,
     secrets: Sequence[str],
+    prepare: Prepare | None = None,
 ) -> Response:
     """Return the response to a request with `key`: the first response, if there was one.
 
@@ -83,6 +86,8 @@ async def respond(  # noqa: PLR0913 - each by name
         kept = await _kept(call, claim)
         if kept is not None and kept.answer is not None:
             return replay(kept.answer)
+        if prepare is not None:
+            await prepare(call, body)
         if send is None:
             return await _with_rows(call, attempt, request, handle)
         return await _with_event(call, claim, kept, lambda: handle(request), send)

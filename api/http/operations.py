@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from cardledger.api.http.idempotency import Sender
+from cardledger.api.http.idempotency import Prepare, Sender
 from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.common import Response as Resource
 from cardledger.schema.wire.error_specs import STATUS
@@ -60,12 +60,14 @@ class Access:
     response, by paths such as `deviceCode.code`, that a repetition does not return. An endpoint
     with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
     parameters in `lists` may be sent several times. With a `form` the body is a form instead of
-    JSON.
+    JSON. `prepare` asks systems outside before the database transaction of the request begins, and
+    raises nothing: what was answered is in `RequestContext.answers`.
     """
 
     admit: Callable[[Request], Awaitable[RequestContext]]
     scheme: str | None = None
     permissions: Sequence[str] = ()
+    prepare: Prepare | None = None
     send: Sender | None = None
     secrets: Sequence[str] = ()
     stream: EventStream | None = None

@@ -1,10 +1,12 @@
 """The context of a request: the services of this process and the authenticated caller."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Final, Protocol
 
 from fastapi import Depends, Request
@@ -24,11 +26,13 @@ from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
-from cardledger.ledger.ports import Adapters
+from cardledger.ledger.ports import Adapters, CodeSender
+from cardledger.ledger.quotes.receivers import Answer
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
+from cardledger.schema.wire.customers.authentication import Channel
 from cardledger.workers.client import Client
 from cardledger.workers.signals.doorbell import Doorbell
 
@@ -38,6 +42,29 @@ _WAIT_SHARE: Final = 0.9  # Of the reply time-out, so that the response still co
 _PLATFORM_WRITERS: Final = 12
 _AGENT_WRITERS: Final = 6  # Of all agents of a platform, which leave it its own.
 _CODE_WRITERS: Final = 2
+
+
+Delivery = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CodesAfterCommit(CodeSender):
+    """A sender of codes that notes what is to be sent, for after the commit."""
+
+    sender: CodeSender
+    deliveries: list[Delivery]
+
+    @override
+    def new_code(self) -> str:
+        return self.sender.new_code()
+
+    @override
+    def send(self, channel: Channel, address: str, code: str) -> None:
+        self.deliveries.append(partial(self.sender.send, channel, address, code))
+
+    @override
+    def accepts_as_totp(self, code: str) -> bool:
+        return self.sender.accepts_as_totp(code)
 
 
 class Wakeable(Protocol):
@@ -108,6 +135,10 @@ class RequestContext(ABC):
 
     services: Services
     attempt: Attempt | None = None
+    deliveries: list[Delivery] = field(default_factory=list)
+    """Codes that are sent once the rows of this request are committed."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """What the institutions of UMA addresses have answered, asked before anything is written."""
     subjects: dict[str, object] = field(default_factory=dict)
     """What the line of the request log names: the event and the card transaction of the call."""
 
@@ -140,6 +171,12 @@ class RequestContext(ABC):
     def client(self) -> Client:
         """The client that submits messages to the workers."""
         return self.services.client
+
+    @property
+    def code_sender(self) -> CodeSender | None:
+        """Who sends one-time codes, after the database transaction in which they are made."""
+        sender = self.services.adapters.code_sender
+        return None if sender is None else CodesAfterCommit(sender, self.deliveries)
 
     @property
     def keys(self) -> KeyRing:
@@ -178,8 +215,15 @@ class RequestContext(ABC):
         Raises: ApiError RATE_LIMITED when too many requests of the caller wait.
         """
         turn = self.services.turns.take(self.turn, may_refuse=may_refuse)
-        async with turn, self.services.platforms.writing(self.platform_id) as connection:
-            yield connection
+        try:
+            async with turn, self.services.platforms.writing(self.platform_id) as connection:
+                yield connection
+        except BaseException:
+            self.deliveries.clear()  # What was to be said has not happened.
+            raise
+        while self.deliveries:
+            # A sender may wait for a provider; nothing of the database is held any more.
+            await asyncio.to_thread(self.deliveries.pop(0))
 
     async def notify(self, *doorbells: Doorbell) -> None:
         """Ring `doorbells` after the rows of this request are committed."""

@@ -68,19 +68,21 @@ SANDBOX: Final = "Sandbox"
 """Tag of operations that exist in the sandbox only."""
 
 
-def requires(
+def requires(  # noqa: PLR0913 - what an operation declares
     *permissions: Permission,
     send: idempotency.Sender | None = None,
     secrets: Sequence[str] = (),
     stream: EventStream | None = None,
     lists: Sequence[str] = (),
     form: Form | None = None,
+    prepare: idempotency.Prepare | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
     `send` is for endpoints whose effect is an event, `secrets` for those that return secrets,
     `stream` for those that take many events, `lists` for query parameters that may be sent several
-    times, `form` for those that take a file: see `operations.Access`.
+    times, `form` for those that take a file, `prepare` for those that
+    ask systems outside: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -100,12 +102,16 @@ def requires(
             stream=stream,
             lists=lists,
             form=form,
+            prepare=prepare,
         )
     )
 
 
 def requires_agent(
-    permission: AgentPermission | None, *, writes: bool = False
+    permission: AgentPermission | None,
+    *,
+    writes: bool = False,
+    prepare: idempotency.Prepare | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that agents call an endpoint, under a policy that grants `permission`, if given.
 
@@ -118,7 +124,7 @@ def requires_agent(
         return AgentContext(services=services_of(request), agent=agent)
 
     permissions = (permission.value,) if permission else ()
-    return declare(Access(admit=admit, scheme=AGENT, permissions=permissions))
+    return declare(Access(admit=admit, scheme=AGENT, permissions=permissions, prepare=prepare))
 
 
 def guarded_router(tag: str) -> APIRouter:
@@ -148,10 +154,18 @@ class _GuardedRoute(Guarded):
             # In the slot the client has sent everything: from there on the time is the server's.
             async with receive(request) as parsed, slot_of(request):
                 if key is None:
+                    if access.prepare is not None:
+                        await access.prepare(request.state.call, await parsed.json())
                     return await handle(parsed)
                 body = await parsed.json() if takes_body else None
                 return await idempotency.respond(
-                    parsed, key, body, handle=handle, send=access.send, secrets=access.secrets
+                    parsed,
+                    key,
+                    body,
+                    handle=handle,
+                    send=access.send,
+                    secrets=access.secrets,
+                    prepare=access.prepare,
                 )
 
         return guarded

@@ -26,6 +26,7 @@ from cardledger.ledger.platforms.registry import Platform
 from cardledger.ledger.ports import Adapters
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.quotes import corridors, receivers
+from cardledger.ledger.quotes.receivers import Answer
 from cardledger.ledger.quotes.records import PENDING, PENDING_AUTHORIZATION, Quote
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
 from cardledger.ledger.storage.ids import new_id
@@ -82,6 +83,7 @@ class Wanted:
     remittance_information: str | None = None
     purpose_of_payment: str | None = None
     sender_information: Mapping[str, str] | None = None
+    answer: Answer | None = None  # Of the institution of a UMA address elsewhere, asked before.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +323,9 @@ async def _uma(  # noqa: PLR0913, PLR0917 - what an address is checked against
         raise QuoteRefusedError(Refusal.INPUT, message, field="lookupId")
     _check_lookup(wanted.lookup_id, platform.id, address, at)
     check_allowed(adapters, address)
-    found = await receivers.find(connection, address, adapters.uma_network)
+    found = await receivers.of_installation(connection, address) or receivers.elsewhere(
+        wanted.answer
+    )
     if found is None:
         raise QuoteRefusedError(Refusal.UNKNOWN_UMA, f"There is no UMA address {address}.")
     missing = [
@@ -332,8 +336,8 @@ async def _uma(  # noqa: PLR0913, PLR0917 - what an address is checked against
     if missing:
         message = f"must have {', '.join(missing)}, which the receiver's institution asks for"
         raise QuoteRefusedError(Refusal.MISSING_INFO, message, field="senderCustomerInfo")
-    if found.customer_id is None and adapters.uma_network is not None:
-        adapters.uma_network.accept(address)
+    if found.customer_id is None and wanted.answer is not None:
+        wanted.answer.agreed()
     currency = destination.currency or found.currencies[0]
     if currency not in found.currencies:
         message = f"must be one of {', '.join(found.currencies)}, which the receiver takes"

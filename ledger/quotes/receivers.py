@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.exchange.rates import VALIDITY, window_start
-from cardledger.ledger.ports import UmaNetwork
+from cardledger.ledger.ports import UmaFailedError, UmaNetwork, UmaReceiver
 from cardledger.ledger.storage.ids import derived_id
 from cardledger.schema.ids import Id
 
@@ -37,30 +37,77 @@ _OF_CUSTOMER: Final = text(
 )
 
 
-async def find(
-    connection: AsyncConnection, address: str, network: UmaNetwork | None
-) -> Receiver | None:
-    """Return the owner of `address`, a customer of this installation or elsewhere; None: no one.
+async def of_installation(connection: AsyncConnection, address: str) -> Receiver | None:
+    """Return the customer of this installation who has `address`; None: there is none."""
+    rows = (await connection.execute(_OF_CUSTOMER, {"address": address})).all()
+    if not rows:
+        return None
+    accounts: dict[str, Id] = {}
+    for row in rows:  # The oldest account of a currency is the one that receives.
+        accounts.setdefault(row.currency, row.account_id)
+    return Receiver(
+        address=address,
+        currencies=tuple(accounts),
+        accounts=accounts,
+        customer_id=rows[0].customer_id,
+        platform_id=rows[0].platform_id,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the institution of an address elsewhere has answered, or why it has not.
+
+    `refusal` is why it does not agree to a payment, where it was asked to.
+    """
+
+    receiver: UmaReceiver | None = None
+    failure: UmaFailedError | None = None
+    refusal: UmaFailedError | None = None
+
+    def found(self) -> UmaReceiver | None:
+        """Return the owner of the address; None: there is none.
+
+        Raises: UmaFailedError.
+        """
+        if self.failure is not None:
+            raise self.failure
+        return self.receiver
+
+    def agreed(self) -> None:
+        """Raise UmaFailedError when the institution does not agree to a payment."""
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def ask(network: UmaNetwork, address: str, *, to_pay: bool = False) -> Answer:
+    """Ask the institution of `address`, and with `to_pay` whether it agrees to a payment.
+
+    It may take long: never while a database connection is held.
+    """
+    try:
+        found = network.find(address)
+    except UmaFailedError as error:
+        return Answer(failure=error)
+    if found is None or not to_pay:
+        return Answer(receiver=found)
+    try:
+        network.accept(address)
+    except UmaFailedError as error:
+        return Answer(receiver=found, refusal=error)
+    return Answer(receiver=found)
+
+
+def elsewhere(answer: Answer | None) -> Receiver | None:
+    """Return the owner of an address elsewhere; None: there is none, or it was not asked for.
 
     Raises: UmaFailedError.
     """
-    rows = (await connection.execute(_OF_CUSTOMER, {"address": address})).all()
-    if rows:
-        accounts: dict[str, Id] = {}
-        for row in rows:  # The oldest account of a currency is the one that receives.
-            accounts.setdefault(row.currency, row.account_id)
-        return Receiver(
-            address=address,
-            currencies=tuple(accounts),
-            accounts=accounts,
-            customer_id=rows[0].customer_id,
-            platform_id=rows[0].platform_id,
-        )
-    found = None if network is None else network.find(address)
+    found = None if answer is None else answer.found()
     if found is None:
         return None
     return Receiver(
-        address=address,
+        address=found.address,
         currencies=found.currencies,
         name=found.name,
         required_fields=found.required_fields,

@@ -207,6 +207,26 @@ def test_an_agent_pays_from_allowed_accounts_of_its_customer(buyer_of: Make, own
     refused(buyer.api.get(f"/agents/me/quotes/Quote:{uuid4()}"), 404, "QUOTE_NOT_FOUND")
 
 
+def test_a_restricted_agent_pays_no_internal_account_by_its_uma_address(
+    buyer_of: Make, own: Api
+) -> None:
+    """The account behind the address is internal, as is one that a quote names."""
+    free, restricted = buyer_of(), buyer_of()
+    policy = {"accountRestrictions": {"allowedAccountIds": [restricted.payer.usd]}}
+    ok(own.patch(f"/agents/{restricted.id}/policy", policy))
+    answers = []
+    for address in (own.customer()["umaAddress"], "$success.eur@sandbox.uma.money"):
+        looked_up = ok(own.get(f"/receiver/uma/{address}"))
+        destination = {"destinationType": "UMA_ADDRESS", "umaAddress": address, "currency": "EUR"}
+        more = {"destination": destination, "lookupId": looked_up["lookupId"]}
+        answers += [
+            one.api.post("/agents/me/quotes", one.body() | more) for one in (free, restricted)
+        ]
+
+    assert [answer.status_code for answer in answers] == [201, 403, 201, 201]
+    assert answers[1].json()["details"] == {"reason": "ACCOUNT_NOT_ALLOWED"}
+
+
 def test_an_agent_pays_no_account_of_another_customer(buyer_of: Make, own: Api) -> None:
     buyer, stranger = buyer_of(), buyer_of()
     [platforms] = ok(own.get("/platform/internal-accounts", currency="EUR"))["data"]

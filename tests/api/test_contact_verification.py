@@ -139,10 +139,27 @@ def test_a_wrong_code_is_400_and_after_five_the_code_is_void(
     assert [one["attemptsLeft"] for one in left] == [4, 3, 2, 1, 0]
     assert {one["reason"] for one in left} == {"WRONG_CODE"}
     assert [one["errors"][0]["field"] for one in left] == ["code"] * 5
-    void = refused(api.post(confirm, RIGHT), 400, "INVALID_INPUT")
-    assert void["details"]["reason"] == "CODE_EXPIRED"
-    start(api, european, "email")
-    ok(api.post(confirm, RIGHT))
+    locked = refused(api.post(confirm, RIGHT), 423, "ACCOUNT_LOCKED")
+    assert locked["details"]["failedAttempts"] == 5
+
+
+def test_wrong_codes_lock_the_customer_for_thirty_minutes(timed: Api, clock: Clock) -> None:
+    european = timed.customer(**EUROPEAN)
+    for channel in ("email", "phone"):  # The attempts of both count together.
+        start(timed, european, channel)
+    for channel, count in (("email", 3), ("phone", 2)):
+        for _ in range(count):
+            refused(
+                timed.post(path_of(european, channel) + "/confirm", WRONG), 400, "INVALID_INPUT"
+            )
+    start(timed, european, "email")  # Another code is no way around the lock.
+
+    locked = timed.post(path_of(european, "email") + "/confirm", RIGHT)
+    clock.ahead += timedelta(minutes=30, seconds=1)
+    start(timed, european, "email")
+
+    refused(locked, 423, "ACCOUNT_LOCKED")
+    ok(timed.post(path_of(european, "email") + "/confirm", RIGHT))
 
 
 def test_a_repetition_with_an_idempotency_key_does_not_take_the_count_back(
@@ -159,7 +176,7 @@ def test_a_repetition_with_an_idempotency_key_does_not_take_the_count_back(
         return dict(refused(first, 400, "INVALID_INPUT")["details"])
 
     assert [guess()["attemptsLeft"] for _ in range(5)] == [4, 3, 2, 1, 0]
-    assert refused(api.post(confirm, RIGHT), 400, "INVALID_INPUT")
+    assert refused(api.post(confirm, RIGHT), 423, "ACCOUNT_LOCKED")
 
 
 def test_a_hundred_guesses_at_once_count_as_five(api: Api, european: dict[str, Any]) -> None:
@@ -170,8 +187,10 @@ def test_a_hundred_guesses_at_once_count_as_five(api: Api, european: dict[str, A
 
     answers = at_once(20, lambda: api.post(confirm, WRONG))
 
-    reasons = [refused(answer, 400, "INVALID_INPUT")["details"]["reason"] for answer in answers]
-    assert sorted(reasons) == ["CODE_EXPIRED"] * 15 + ["WRONG_CODE"] * 5
+    assert sorted(answer.status_code for answer in answers) == [400] * 5 + [423] * 15
+    for answer in answers:
+        if answer.status_code == 400:
+            assert answer.json()["details"]["reason"] == "WRONG_CODE"
     ok(api.post(path_of(other, "phone") + "/confirm", RIGHT))
 
 

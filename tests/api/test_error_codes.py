@@ -58,11 +58,14 @@ def invites(api: Api) -> str:
     return str(made(api.post("/invitations", {"inviterUma": inviter}))["code"])
 
 
-def claims(api: Api, code: str, *, times: int = 1) -> httpx2.Response:
-    claim = {"inviteeUma": api.customer()["umaAddress"]}
-    for _ in range(times):
-        answer = api.post(f"/invitations/{code}/claim", claim)
-    return answer
+def claims(api: Api, code: str) -> httpx2.Response:
+    return api.post(f"/invitations/{code}/claim", {"inviteeUma": api.customer()["umaAddress"]})
+
+
+def claimed_twice(api: Api) -> httpx2.Response:
+    code = invites(api)
+    ok(claims(api, code))
+    return claims(api, code)
 
 
 def cancelled_invitation(api: Api) -> httpx2.Response:
@@ -276,7 +279,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.NO_COMPATIBLE_UMA_VERSION: look_up("$fail.negotiation.usd@sandbox.uma.money"),
     Code.LNURLP_REQUEST_FAILED: look_up("$fail.lookup.usd@sandbox.uma.money"),
     Code.INVITATION_NOT_FOUND: lambda api: api.get(f"/invitations/{'0' * 16}"),
-    Code.INVITATION_ALREADY_CLAIMED: lambda api: claims(api, invites(api), times=2),
+    Code.INVITATION_ALREADY_CLAIMED: claimed_twice,
     Code.INVITATION_CANCELLED: cancelled_invitation,
     Code.TOKEN_NOT_FOUND: lambda api: api.get(f"/tokens/Token:{new_id()}"),
     Code.BULK_UPLOAD_JOB_NOT_FOUND: lambda api: api.get(f"/customers/bulk/jobs/Job:{new_id()}"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
@@ -66,7 +67,9 @@ def test_a_payment_to_an_untrusted_account_waits_for_the_code_of_its_customer(
     assert payer.balance(payer.usd) == 40_000
 
 
-def test_a_passkey_authorizes_the_quote_that_it_was_asked_for_and_no_other(payer: Payer) -> None:
+def test_a_passkey_authorizes_the_quote_that_it_was_asked_for_and_no_other(
+    payer: Payer, database_url: str
+) -> None:
     path, passkey = f"/sca/factors{{}}?customerId={payer.id}", Passkey()
     options = ok(payer.api.post(path.format(""), {"type": "PASSKEY"}))["options"]
     proof = {"type": "PASSKEY", "origin": ORIGIN, "credential": passkey.create(options)}
@@ -82,6 +85,13 @@ def test_a_passkey_authorizes_the_quote_that_it_was_asked_for_and_no_other(payer
     refused(answer(other, quote), 400, "INVALID_INPUT")
     assert ok(answer(quote, quote))["status"] == "PENDING"
     assert payer.get(other)["status"] == "PENDING_AUTHORIZATION"
+    with psycopg.connect(database_url) as connection:
+        query = (
+            "SELECT subject FROM authentication_challenges"
+            " WHERE ended_at IS NULL AND subject = ANY(%s)"
+        )
+        still_open = connection.execute(query, [[quote["id"], other["id"]]]).fetchall()
+    assert still_open == [(other["id"],)], "the code beside the passkey is void, too"
 
 
 def test_an_authorized_quote_is_executed_if_that_was_wanted_at_once(payer: Payer) -> None:

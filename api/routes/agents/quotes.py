@@ -14,6 +14,8 @@ from cardledger.api.routes.agents.actions import action_after
 from cardledger.api.routes.exchange import quotes
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.policy import AgentPermission, RefusalReason
+from cardledger.ledger.quotes.records import Quote
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import AgentActionResource
 from cardledger.schema.wire.common import QuoteId, TypedId
 from cardledger.schema.wire.errors import Code
@@ -34,7 +36,7 @@ _NOT_SUPPORTED: Final = {
 @router.post(
     "/agents/me/quotes", status_code=CREATED, response_model=QuoteResource, responses=quotes.ERRORS
 )
-@requires_agent(AgentPermission.CREATE_QUOTES, writes=True)
+@requires_agent(AgentPermission.CREATE_QUOTES, writes=True, prepare=quotes.ask_institution)
 async def create_agent_quote(body: QuoteCreate, call: AgentCall) -> Response:
     """Create a quote that is paid from an internal account of the agent's customer.
 
@@ -51,13 +53,23 @@ async def create_agent_quote(body: QuoteCreate, call: AgentCall) -> Response:
         raise invalid_field("source.customerId", "must be the agent's customer; leave it out")
     wanted = quotes.wanted_of(body, customer_id=customer_id, agent_id=call.agent.id)
     for account in (wanted.source, wanted.destination):
-        if not isinstance(account, TypedId) or account.resource != "InternalAccount":
-            continue
-        if not call.agent.policy.allows_account(account.key):
-            message = "The agent's policy does not allow the account; use one of allowedAccountIds."
-            details = {"reason": RefusalReason.ACCOUNT_NOT_ALLOWED.value}
-            raise ApiError(Code.FORBIDDEN, message, details=details)
-    return await quotes.create(call, wanted)
+        if isinstance(account, TypedId) and account.resource == "InternalAccount":
+            _check_allowed(call, account.key)
+    return await quotes.create(call, wanted, check=lambda quote: _check_receiver(call, quote))
+
+
+def _check_receiver(call: AgentCall, quote: Quote) -> None:
+    """Check the account behind a UMA address: it is internal where the receiver is a customer."""
+    if quote.destination_account_id is not None and not quote.is_external:
+        _check_allowed(call, quote.destination_account_id)
+
+
+def _check_allowed(call: AgentCall, account_id: Id) -> None:
+    """Raise ApiError unless the policy of the agent allows an internal account."""
+    if not call.agent.policy.allows_account(account_id):
+        message = "The agent's policy does not allow the account; use one of allowedAccountIds."
+        details = {"reason": RefusalReason.ACCOUNT_NOT_ALLOWED.value}
+        raise ApiError(Code.FORBIDDEN, message, details=details)
 
 
 @router.get("/agents/me/quotes/{quote_id}", response_model=QuoteResource)

@@ -74,7 +74,7 @@ async def authorize_quote(quote_id: QuoteId, body: ScaAnswer, call: PlatformCall
 @requires(Permission.TRANSACT)
 async def resend_quote_authorization(quote_id: QuoteId, call: PlatformCall) -> Response:
     """Send the customer another code, which replaces the one before."""
-    sender = call.services.adapters.code_sender
+    sender = call.code_sender
     with quotes.refusals():
         async with call.writing() as connection:
             quote = await _waiting(call, connection, quote_id)

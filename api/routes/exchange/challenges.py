@@ -25,7 +25,7 @@ async def sender_for(
 
     A conversion between two accounts of the customer needs none: the money stays its own.
     """
-    sender = call.services.adapters.code_sender
+    sender = call.code_sender
     if quote.is_of_platform or quote.is_own:
         return None
     is_required = await payments.is_required(

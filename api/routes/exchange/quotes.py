@@ -1,8 +1,10 @@
 """Quotes: created, read, executed once, and paid from outside in a sandbox."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fastapi import Response
@@ -21,13 +23,13 @@ from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.ports import UmaFailedError, UmaFailure
-from cardledger.ledger.quotes import drafts, execution, records, resources
+from cardledger.ledger.quotes import drafts, execution, receivers, records, resources
 from cardledger.ledger.quotes.drafts import Funding, UmaAddress, Wanted
 from cardledger.ledger.quotes.records import Quote, Shown
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.transactions import TransactionResource
-from cardledger.schema.wire.common import QuoteId, TypedId, format_amount
+from cardledger.schema.wire.common import QuoteId, TypedId, format_amount, parse_id
 from cardledger.schema.wire.customers.authentication import ScaChallengeResource
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.exchange.quotes import (
@@ -90,8 +92,41 @@ EXECUTION_ERRORS: Final = error_responses(Code.INVALID_AMOUNT, Code.CONFLICT)
 """The errors of a quote that is executed."""
 
 
+async def ask_institution(call: RequestContext, body: object) -> None:
+    """Ask the institution of the UMA address that a quote is to pay, if it is elsewhere.
+
+    Only after a look-up of the address: this installation does not ask others at will.
+    """
+    address, lookup = _paid_address(body)
+    network = call.services.adapters.uma_network
+    if address is None or lookup is None or network is None:
+        return
+    if not receivers.is_lookup(lookup, call.platform_id, address, at=call.now()):
+        return
+    async with call.services.platforms.reading(call.platform_id) as connection:
+        if await receivers.of_installation(connection, address) is not None:
+            return
+    with suppress(QuoteRefusedError):
+        drafts.check_allowed(call.services.adapters, address)
+        asked = partial(receivers.ask, network, address, to_pay=True)
+        call.answers[address] = await asyncio.to_thread(asked)
+
+
+def _paid_address(body: object) -> tuple[str | None, Id | None]:
+    """Return the UMA address that a body names, which is not validated, and its look-up."""
+    destination = body.get("destination") if isinstance(body, dict) else None
+    address = destination.get("umaAddress") if isinstance(destination, dict) else None
+    lookup = body.get("lookupId") if isinstance(body, dict) else None
+    if not isinstance(address, str) or not isinstance(lookup, str):
+        return None, None
+    try:
+        return address, parse_id("Lookup", lookup)
+    except ValueError:
+        return None, None
+
+
 @router.post("/quotes", status_code=CREATED, response_model=QuoteResource, responses=ERRORS)
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, prepare=ask_institution)
 async def create_quote(body: QuoteCreate, call: PlatformCall) -> Response:
     """Create a quote: the amounts, the rate and the fees of a payment, promised for five minutes.
 
@@ -233,8 +268,15 @@ def _destination(body: QuoteCreate) -> TypedId | UmaAddress:
     return account
 
 
-async def create(call: RequestContext, wanted: Wanted) -> Response:
-    """Record the quote that is `wanted`, execute it if that is wanted, and return the response."""
+async def create(
+    call: RequestContext, wanted: Wanted, *, check: Callable[[Quote], None] = lambda _: None
+) -> Response:
+    """Record the quote that is `wanted`, execute it if that is wanted, and return the response.
+
+    `check` raises when the caller may not have it.
+    """
+    if isinstance(wanted.destination, UmaAddress):
+        wanted = replace(wanted, answer=call.answers.get(wanted.destination.address))
     with refusals():
         async with call.writing() as connection:
             platform = await platforms.get(connection, call.platform_id)
@@ -246,6 +288,7 @@ async def create(call: RequestContext, wanted: Wanted) -> Response:
                 adapters=call.services.adapters,
                 at=call.now(),
             )
+            check(quote)
             sender = await challenges.sender_for(call, connection, quote)
             if sender is not None:
                 quote = drafts.authorized_first(quote)

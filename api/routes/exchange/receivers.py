@@ -1,5 +1,6 @@
 """Look-ups of receivers: what can be paid to a UMA address or an external account."""
 
+import asyncio
 import re
 from collections.abc import Iterable
 from typing import Annotated, Final
@@ -59,11 +60,14 @@ async def look_up_uma_receiver(
     with refusals():
         drafts.check_allowed(call.services.adapters, receiver_uma_address)
         async with call.reading() as connection:
-            found = await receivers.find(
-                connection, receiver_uma_address, call.services.adapters.uma_network
-            )
-            if found is None:
-                raise _unknown_address()
+            found = await receivers.of_installation(connection, receiver_uma_address)
+        network = call.services.adapters.uma_network
+        if found is None and network is not None:  # No connection is held while it is asked.
+            answer = await asyncio.to_thread(receivers.ask, network, receiver_uma_address)
+            found = receivers.elsewhere(answer)
+        if found is None:
+            raise _unknown_address()
+        async with call.reading() as connection:
             taken = await _currencies(call, connection, found.currencies, query)
     return resource_response(
         UmaReceiverLookup(

@@ -1,5 +1,6 @@
 """Payments from UMA addresses elsewhere, in a sandbox."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -18,7 +19,7 @@ from cardledger.ledger.messaging.inbox import Owner
 from cardledger.ledger.payments import requests
 from cardledger.ledger.payments.messages import Arrival
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.quotes import arrivals, drafts
+from cardledger.ledger.quotes import arrivals, drafts, receivers
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.transactions import IncomingTransaction
 from cardledger.schema.wire.common import TypedId
@@ -70,7 +71,12 @@ async def simulate_uma_receive(body: SandboxUmaReceive, call: PlatformCall) -> R
     network = call.services.adapters.uma_network
     with refusals():
         drafts.check_allowed(call.services.adapters, body.sender_uma_address)
-        sender = None if network is None else network.find(body.sender_uma_address)
+        answer = (
+            None
+            if network is None
+            else await asyncio.to_thread(receivers.ask, network, body.sender_uma_address)
+        )
+        sender = None if answer is None else answer.found()
         if sender is None:
             message = "There is no UMA address of the sender elsewhere; check senderUmaAddress."
             raise ApiError(Code.UMA_NOT_FOUND, message)

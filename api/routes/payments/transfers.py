@@ -99,7 +99,7 @@ async def check_authentication(
         platform_id=call.platform_id,
         customer_id=transfer.customer_id,
         external_account_id=(transfer.destination_account_id if transfer.peer_id is None else None),
-        sender=call.services.adapters.code_sender,
+        sender=call.code_sender,
     ):
         message = (
             "The customer has to authenticate payments to this account; let the customer trust the"

@@ -142,8 +142,8 @@ def retry(
         if len(found) < RETRY_LIMIT:
             break
         before = found[-1].id
-    for key, why in refused.items():
-        print(f"{key}: {quoted(why)}")
+    for each, why in refused.items():
+        print(f"{each}: {quoted(why)}")
     print(f"{accepted:,} enqueued again, {len(refused):,} not")
     if refused:
         raise typer.Exit(FAILURE)

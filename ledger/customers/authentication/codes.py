@@ -192,6 +192,28 @@ async def answer(  # noqa: PLR0913 - each by name
     return replace(wrong, has_counted=True)
 
 
+async def end(
+    connection: AsyncConnection,
+    *,
+    person: Person,
+    purposes: Collection[str],
+    subject: str,
+    at: datetime,
+) -> None:
+    """Let no code for `subject` be accepted any more: it was authorized in another way."""
+    await connection.execute(
+        tables.authentication_challenges.update()
+        .where(
+            _CHALLENGES.customer_id == person.id,
+            _CHALLENGES.platform_id == person.platform_id,
+            _CHALLENGES.purpose.in_(purposes),
+            _CHALLENGES.subject == subject,
+            _CHALLENGES.ended_at.is_(None),
+        )
+        .values(ended_at=at)
+    )
+
+
 async def give_up(
     connection: AsyncConnection, *, person: Person, factor: SentFactor, at: datetime
 ) -> None:

@@ -72,13 +72,19 @@ async def confirm(  # noqa: PLR0913 - each by name
     sender: CodeSender | None,
     at: datetime,
 ) -> Refused | None:
-    """Check the code; None: the contact is verified from now on."""
+    """Check the code; None: the contact is verified from now on.
+
+    A wrong one counts towards the customer's lock.
+    """
     if not state.is_required(person, sender):
         return refusals.NOT_REQUIRED
     before = await state.locked_state(connection, person, at)
     contact, refused = _unverified(before, channel)
     if contact is None:
         return refused
+    # Else five codes an hour, of five guesses each, could be guessed without an end.
+    if locked := state.lock_of(before, at):
+        return locked
     refused = await codes.answer(
         connection,
         person=person,
@@ -92,6 +98,8 @@ async def confirm(  # noqa: PLR0913 - each by name
     if refused is None:
         await codes.give_up(connection, person=person, factor=_FACTORS[channel], at=at)
         await state.write(connection, before, at, **{_COLUMNS[channel]: contact})
+    elif refused.has_counted:
+        await state.fail(connection, before, at)
     return refused
 
 

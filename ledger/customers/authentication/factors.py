@@ -181,6 +181,10 @@ async def answer(  # noqa: PLR0913 - each by name
             party=party,
             at=at,
         )
+        if refused is None:
+            await codes.end(
+                connection, person=before.person, purposes=purposes, subject=subject, at=at
+            )
     elif proof.code is not None:
         refused = await codes.answer(
             connection,

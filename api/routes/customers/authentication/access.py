@@ -22,7 +22,7 @@ async def person_of(
     person = await state.find(connection, call.platform_id, customer_id, hold=hold)
     if person is None:
         raise not_found(Code.USER_NOT_FOUND, "customer")
-    sender = call.services.adapters.code_sender
+    sender = call.code_sender
     if sender is None or not state.is_required(person, sender):
         raise error_of(refusals.NOT_REQUIRED)
     return person, sender

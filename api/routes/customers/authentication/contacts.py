@@ -54,26 +54,29 @@ async def start_phone_verification(customer_id: CustomerId, call: PlatformCall) 
 @router.post(
     "/customers/{customer_id}/verify-email/confirm",
     response_model=CustomerResource,
-    responses=error_responses(Code.CONFLICT),
+    responses=error_responses(Code.CONFLICT, Code.ACCOUNT_LOCKED),
 )
 @requires(Permission.MANAGE)
 async def confirm_email_verification(
     customer_id: CustomerId, body: ContactCode, call: PlatformCall
 ) -> Response:
-    """Verify the customer's e-mail address with the code; returns the customer."""
+    """Verify the customer's e-mail address with the code; returns the customer.
+
+    The fifth wrong code in a row locks the customer for 30 minutes, 423 `ACCOUNT_LOCKED`.
+    """
     return await _confirm(call, customer_id, "EMAIL", body.code)
 
 
 @router.post(
     "/customers/{customer_id}/verify-phone/confirm",
     response_model=CustomerResource,
-    responses=error_responses(Code.CONFLICT),
+    responses=error_responses(Code.CONFLICT, Code.ACCOUNT_LOCKED),
 )
 @requires(Permission.MANAGE)
 async def confirm_phone_verification(
     customer_id: CustomerId, body: ContactCode, call: PlatformCall
 ) -> Response:
-    """Verify the customer's phone number with the code; returns the customer."""
+    """Verify the customer's phone number with the code, under the rules of `verify-email`."""
     return await _confirm(call, customer_id, "PHONE", body.code)
 
 
@@ -87,7 +90,7 @@ async def _start(call: PlatformContext, customer_id: Id, channel: Channel) -> Re
             person=person,
             channel=channel,
             keys=call.keys,
-            sender=call.services.adapters.code_sender,
+            sender=call.code_sender,
             at=call.now(),
         )
         if refused is not None:
@@ -106,7 +109,7 @@ async def _confirm(call: PlatformContext, customer_id: Id, channel: Channel, cod
             channel=channel,
             code=code,
             keys=call.keys,
-            sender=call.services.adapters.code_sender,
+            sender=call.code_sender,
             at=call.now(),
         )
         if refused is not None:

@@ -1,0 +1,140 @@
+"""Systems outside are asked before a database transaction begins, and told after its commit."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.ports import UmaReceiver
+from cardledger.ledger.sandbox.code_sender import SandboxCodeSender
+from cardledger.ledger.sandbox.uma_network import SandboxUmaNetwork
+from tests.api.support import Api, made, new_tenant, ok, refused
+from tests.api.test_quotes import payer_of
+from tests.waiting import eventually
+
+_OPEN = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND state LIKE 'idle in transaction%'
+"""
+ELSEWHERE = "$success.eur@sandbox.uma.money"
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    tenant = new_tenant(api_config.database_url, currencies=("USD", "EUR"))
+    with Api(root, tenant) as client:
+        yield client
+
+
+def none_is_open(url: str) -> bool:
+    """Wait until no session has a database transaction open.
+
+    Others end soon; one of the request that waits for this would not.
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        return eventually(lambda: connection.execute(_OPEN).fetchone() == (0,))
+
+
+def blocks_no_loop() -> bool:
+    """Return whether this thread runs no event loop, whose requests would all wait."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_code_is_sent_after_the_commit_that_makes_it(
+    own: Api, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def send(*_: object) -> None:
+        with psycopg.connect(database_url) as connection:
+            query = "SELECT count(*) FROM authentication_challenges WHERE platform_id = %s"
+            [row] = connection.execute(query, [own.tenant.platform_id]).fetchall()
+        seen.append((int(row[0]), none_is_open(database_url)))
+
+    monkeypatch.setattr(SandboxCodeSender, "send", send)
+    customer = own.customer(region="DE", email="a@example.com", phoneNumber="+4915112345678")
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+
+    answer = own.http.post(f"/customers/{customer['id']}/verify-email", headers=headers)
+
+    assert answer.status_code == 204
+    assert seen == [(1, True)]
+
+
+def test_no_code_is_sent_of_what_is_rolled_back(own: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(SandboxCodeSender, "send", lambda *given: sent.append(given))
+    customer = own.customer(region="DE", email="a@example.com", phoneNumber="+4915112345678")
+
+    path = f"/customers/{customer['id']}/verify-email"
+    for _ in range(5):
+        assert own.post(path, None).status_code == 204
+
+    refused(own.post(path, None), 429, "RATE_LIMITED")
+    assert len(sent) == 5
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_an_institution_is_asked_before_a_transaction_begins(
+    own: Api, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    seen: list[tuple[str, bool, bool]] = []
+    find, accept = SandboxUmaNetwork.find, SandboxUmaNetwork.accept
+
+    def note(what: str) -> None:
+        seen.append((what, none_is_open(database_url), blocks_no_loop()))
+
+    def noted_find(network: SandboxUmaNetwork, address: str) -> UmaReceiver | None:
+        note("find")
+        return find(network, address)
+
+    def noted_accept(network: SandboxUmaNetwork, address: str) -> None:
+        note("accept")
+        accept(network, address)
+
+    monkeypatch.setattr(SandboxUmaNetwork, "find", noted_find)
+    monkeypatch.setattr(SandboxUmaNetwork, "accept", noted_accept)
+    payer = payer_of(own)
+    lookup = ok(own.get(f"/receiver/uma/{ELSEWHERE}"))["lookupId"]
+    body: dict[str, Any] = {
+        "source": {"sourceType": "ACCOUNT", "accountId": payer.usd},
+        "destination": {"destinationType": "UMA_ADDRESS", "umaAddress": ELSEWHERE},
+        "lockedCurrencySide": "SENDING",
+        "lockedCurrencyAmount": 100,
+        "lookupId": lookup,
+    }
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+
+    first = made(own.http.post("/quotes", json=body, headers=headers))
+    if has_key:
+        assert made(own.http.post("/quotes", json=body, headers=headers)) == first
+
+    # The look-up asks, and so does the quote, once; a repetition does not.
+    assert seen == [("find", True, True), ("find", True, True), ("accept", True, True)]
+
+
+def test_an_institution_is_not_asked_without_a_look_up(
+    own: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(SandboxUmaNetwork, "find", lambda *given: asked.append(given))
+    payer = payer_of(own)
+    to = {"destinationType": "UMA_ADDRESS", "umaAddress": ELSEWHERE}
+
+    refused(payer.asks(to), 400, "INVALID_INPUT")
+    refused(payer.asks(to, lookupId=f"Lookup:{uuid4()}"), 404, "LOOKUP_REQUEST_NOT_FOUND")
+    own.http.post("/quotes", json=[])
+    own.http.post("/quotes", json={"destination": 5, "lookupId": {}})
+
+    assert asked == []
