@@ -127,7 +127,7 @@ ELSEWHERE: Final = {
 }
 """Operations that need a customer, code, file or quote of their own to succeed.
 
-The tests of payments, quotes, documents and authentication send those that move money twice.
+`test_repetitions.py` sends each of them twice.
 """
 
 

@@ -714,7 +714,7 @@ def test_resources_of_another_platform_are_not_found_by_any_operation(
     assert record_of(database_url, owner) == before
 
 
-@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.owned], ids=str)
 def test_an_id_of_another_platform_takes_the_statements_of_an_unknown_id(
     operation: Operation, owner: Platform, other: Platform, trace: Trace
 ) -> None:
