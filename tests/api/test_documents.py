@@ -432,6 +432,8 @@ def test_a_business_needs_documents_of_what_it_is_and_who_owns_it(api: Api) -> N
     of_owner = ok(submit(api, customer))
     for kind in PROOFS:
         upload(api, customer["id"], documentType=kind)
+    unidentified = ok(submit(api, customer))
+    upload(api, owner["id"])
     complete = ok(submit(api, customer))
 
     assert kinds(without) == kinds(of_owner)
@@ -440,8 +442,33 @@ def test_a_business_needs_documents_of_what_it_is_and_who_owns_it(api: Api) -> N
         "MISSING_OWNERSHIP_STRUCTURE_DOCUMENT",
         "MISSING_CONTROL_STRUCTURE_DOCUMENT",
         "MISSING_PROOF_OF_ADDRESS_DOCUMENT",
+        "MISSING_IDENTITY_DOCUMENT",
     ]
+    [error] = unidentified["errors"]
+    assert (error["type"], error["resourceId"]) == ("MISSING_IDENTITY_DOCUMENT", owner["id"])
+    assert error["acceptedDocumentTypes"] == ["PASSPORT", "DRIVERS_LICENSE", "NATIONAL_ID"]
     assert complete["verificationStatus"] == "PENDING_MANUAL_REVIEW"
+
+
+@pytest.mark.parametrize(
+    ("share", "roles", "is_needed"),
+    [
+        (25, ["UBO"], True),
+        (24.99, ["UBO"], False),
+        (60, ["DIRECTOR"], False),
+        (1, ["CONTROL_PERSON"], True),
+    ],
+)
+def test_owners_of_a_quarter_and_control_persons_identify_themselves(
+    api: Api, share: float, roles: list[str], *, is_needed: bool
+) -> None:
+    customer = business(api, registrationNumber="42-001", countriesOfOperation=["US"])
+    owner = made(add(api, customer, share, roles=roles))
+
+    verification = ok(submit(api, customer))
+
+    found = ("MISSING_IDENTITY_DOCUMENT", owner["id"])
+    assert (found in [(e["type"], e["resourceId"]) for e in verification["errors"]]) is is_needed
 
 
 @pytest.mark.parametrize(

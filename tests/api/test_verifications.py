@@ -140,6 +140,7 @@ def test_a_business_without_a_deciding_suffix_must_be_complete(
     made(add(api, customer))
     second = ok(submit(api, customer))
     owner = made(add(api, customer, roles=["CONTROL_PERSON"]))
+    made(api.http.post("/documents", **form(owner["id"])))
     third = ok(submit(api, customer))
     again = ok(submit(api, customer))
 

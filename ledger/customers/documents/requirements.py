@@ -5,8 +5,11 @@ from typing import Final
 
 from cardledger.ledger.ports import Applicant
 from cardledger.schema.wire.common import public_id
+from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.documents import DocumentType
 from cardledger.schema.wire.customers.verifications import ProblemType, VerificationProblem
+
+_LARGE_SHARE: Final = 25  # Percent of a business.
 
 IDENTITY: Final[Sequence[DocumentType]] = ("PASSPORT", "DRIVERS_LICENSE", "NATIONAL_ID")
 
@@ -57,10 +60,11 @@ _PROVES: Final[Mapping[ProblemType, str]] = {
 def missing_documents(applicant: Applicant) -> Iterator[VerificationProblem]:
     """Yield a problem for each proof that no document of the applicant gives.
 
-    Documents of owners prove nothing of the business itself.
+    Documents of owners prove nothing of the business itself; each owner of a quarter or more, and
+    each person who controls it, needs an identity document of its own.
     """
     holder = public_id("Customer", applicant.id)
-    own = {document.document_type for document in applicant.documents if document.holder == holder}
+    own = _types_of(applicant, holder)
     wanted: Mapping[ProblemType, Sequence[DocumentType]] = (
         _OF_BUSINESSES if applicant.is_business else {"MISSING_IDENTITY_DOCUMENT": IDENTITY}
     )
@@ -72,3 +76,23 @@ def missing_documents(applicant: Applicant) -> Iterator[VerificationProblem]:
                 accepted_document_types=list(accepted),
                 reason=f"a document that proves {_PROVES[problem]} is required",
             )
+    if not applicant.is_business:
+        return
+    for owner in applicant.owners:
+        person = public_id("BeneficialOwner", owner.id)
+        if _has_to_identify(owner) and _types_of(applicant, person).isdisjoint(IDENTITY):
+            yield VerificationProblem(
+                resource_id=person,
+                type="MISSING_IDENTITY_DOCUMENT",
+                accepted_document_types=list(IDENTITY),
+                reason="a document that proves who the owner or control person is is required",
+            )
+
+
+def _types_of(applicant: Applicant, holder: str) -> set[DocumentType]:
+    return {document.document_type for document in applicant.documents if document.holder == holder}
+
+
+def _has_to_identify(owner: BeneficialOwnerResource) -> bool:
+    is_large = "UBO" in owner.roles and owner.ownership_percentage >= _LARGE_SHARE
+    return is_large or "CONTROL_PERSON" in owner.roles
