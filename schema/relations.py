@@ -75,6 +75,7 @@ CREATED: Final = {
     "0090": ("conversion_details",),
     "0120": ("console_tickets",),
     "0110": ("invitations",),
+    "0095": ("settlement_bookings",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -128,6 +129,7 @@ FUNCTIONS: Final = {
         "find_invitation(text)",
         "claim_invitation(text, text, timestamp with time zone, uuid, json)",
     ),
+    "0097": ("duplicate_fees(uuid)", "rounded_half_even(numeric)", "book_network_file(uuid)"),
 }
 """Functions by the revision that created them, without those of triggers."""
 

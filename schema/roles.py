@@ -145,6 +145,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "file_refusals": _NONE,
     "book_verifications": _NONE,  # By the command that verifies, with the operator's login.
     "closing_kinds": _NONE,  # By migrations.
+    "settlement_bookings": {Role.WORKER: "w"},  # And functions that import files add rows.
     "adjustments": {Role.WORKER: "w"},  # And functions add rows and decide on them, for people.
     "person_changes": _NONE,  # By the command that adds a person, with the login of the owner.
     # Of migrations.

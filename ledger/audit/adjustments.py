@@ -43,9 +43,11 @@ _CHECKS: Final = (
         """
         SELECT e.subject_id, e.sequence, e.line FROM entries e
         LEFT JOIN adjustments j ON j.id = e.subject_id AND j.kind = 'MOVE'
-        WHERE e.customer_id = '00000000-0000-0000-0000-000000000000' AND j.id IS NULL
+        LEFT JOIN settlement_bookings b ON b.id = e.subject_id
+        WHERE e.customer_id = '00000000-0000-0000-0000-000000000000'
+            AND num_nonnulls(j.id, b.id) = 0
         """,
-        "Entry {}/{}/{}: has no cardholder, and is of no adjustment",
+        "Entry {}/{}/{}: has no cardholder, and is of no adjustment and no settlement booking",
     ),
     # A message that was rejected, because of a defect, has no outcome.
     (

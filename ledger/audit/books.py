@@ -81,9 +81,10 @@ _CHECKS: Final = (
             AND (e.sequence = 0) = (f.kind = 'INTERNAL') AND e.customer_id = f.customer_id
         LEFT JOIN suspense_items i ON i.id = e.subject_id
         LEFT JOIN adjustments j ON j.id = e.subject_id AND e.sequence = 0
-        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL AND i.id IS NULL AND j.id IS NULL
+        LEFT JOIN settlement_bookings b ON b.id = e.subject_id AND e.sequence = 0
+        WHERE num_nonnulls(t.id, d.id, f.id, i.id, j.id, b.id) = 0
         """,
-        "Entry {}/{}/{}: has no card transaction, deposit, transfer, suspense item or adjustment",
+        "Entry {}/{}/{}: is of nothing that makes entries",
     ),
     (
         """
@@ -268,6 +269,11 @@ _CHECKS: Final = (
                 UNION ALL
                 SELECT platform_id, currency, from_kind, -amount::numeric FROM adjustments
                 WHERE kind = 'MOVE' AND state = 'BOOKED'
+                UNION ALL
+                SELECT b.platform_id, b.currency, s.kind, s.sign * b.amount::numeric
+                FROM settlement_bookings b
+                CROSS JOIN LATERAL (VALUES (b.to_kind, 1), (b.from_kind, -1)) AS s (kind, sign)
+                WHERE b.booked_at IS NOT NULL
             ) m GROUP BY platform_id, currency, kind
         ) t USING (platform_id, currency, kind)
         LEFT JOIN (

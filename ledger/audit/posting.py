@@ -34,8 +34,9 @@ _DECISIONS: Final = """
 _ENTRIES: Final = """
     SELECT e.subject_id, e.sequence, e.line, e.occurred_at, e.recorded_at, e.posted_on,
         e.late_from, f.occurred_at,
-        coalesce(s.network, CASE e.sequence WHEN 0 THEN i.network END),
-        coalesce(s.settlement_date, CASE e.sequence WHEN 0 THEN i.settlement_date END),
+        coalesce(s.network, CASE e.sequence WHEN 0 THEN i.network END, b.network),
+        coalesce(s.settlement_date, CASE e.sequence WHEN 0 THEN i.settlement_date END,
+            b.posted_for),
         CASE e.sequence WHEN 1 THEN i.posted_on END
     FROM entries e
     LEFT JOIN card_transaction_events f ON f.card_transaction_id = e.subject_id
@@ -43,6 +44,7 @@ _ENTRIES: Final = """
     LEFT JOIN suspense_items i ON i.id = e.subject_id AND i.customer_id = e.customer_id
     LEFT JOIN settlement_details s ON s.message_id
         = coalesce(f.message_id, CASE e.sequence WHEN 1 THEN i.resolved_by END)
+    LEFT JOIN settlement_bookings b ON b.id = e.subject_id
 """
 
 

@@ -27,6 +27,7 @@ from cardledger.ledger.audit import (
     payments,
     posting,
     seals,
+    settlements,
     suspense,
     totals,
 )
@@ -120,6 +121,7 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
         totals,
         suspense,
         adjustments,
+        settlements,
         seals,
     ):
         for description in check.differences(connection):

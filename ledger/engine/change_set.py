@@ -48,6 +48,7 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.adjustments import Adjustment
 from cardledger.ledger.projections.card_transaction import Conversion, Identity, RollUp, advance
 from cardledger.ledger.projections.event_rows import to_row
+from cardledger.ledger.projections.settlement_bookings import SettlementBooking
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -72,6 +73,7 @@ class BatchSnapshot:
     system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
     transfers: Mapping[Id, Transfer] = field(default_factory=dict)
     adjustments: Mapping[Id, Adjustment] = field(default_factory=dict)
+    settlement_bookings: Mapping[Id, SettlementBooking] = field(default_factory=dict)
     # By message: kind and amount of what came after its first event, one row a kind.
     amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
     # Of the customers that get a deposit.
@@ -120,6 +122,7 @@ class PendingWrites:
     arrived: dict[Id, Transfer] = field(default_factory=dict)  # Payments without a row so far.
     payment_events: list[PaymentEventRecord] = field(default_factory=list)
     adjustments: dict[Id, Adjustment] = field(default_factory=dict)
+    settlement_bookings: dict[Id, SettlementBooking] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
     duplicates: list[Id] = field(default_factory=list)
@@ -218,6 +221,12 @@ class ChangeSet:
             moment = self.now
         day, late_from = self._days.of_books(moment)
         return Dates(moment, day, None, late_from)
+
+    def dates_on(self, day: date, *, network: str | None) -> Dates:
+        """Return the dates of what happens now and counts on `day`, a business day of `network`."""
+        movement = Movement(occurred_at=self.now, network=network, settlement_date=day)
+        posted_on, late_from = self._days.of(movement)
+        return Dates(self.now, posted_on, None, late_from)
 
     def record(
         self,

@@ -36,6 +36,7 @@ from cardledger.ledger.engine.parsing import (
     receivers_of,
     repeated_approvals,
     reversal_key_of,
+    settlement_bookings_of,
     suspended_keys,
     timed_out_keys,
     transfers_of,
@@ -443,6 +444,8 @@ class Engine:
         pages = reads.closing_pages(connection, closings_of(messages))
         adjustments = reads.lock_adjustments(connection, adjustments_of(messages))
         charts |= {(each.platform_id, each.currency) for each in adjustments.values()}
+        bookings = reads.lock_settlement_bookings(connection, settlement_bookings_of(messages))
+        charts |= {(each.platform_id, each.currency) for each in bookings.values()}
         transfers = reads.lock_transfers(connection, transfers_of(messages))
         charts |= {(each.platform_id, each.arriving_currency) for each in transfers.values()}
         outcomes, parked = outcomes_of(), parked_of()
@@ -466,6 +469,7 @@ class Engine:
             parked=parked,
             transfers=transfers,
             adjustments=adjustments,
+            settlement_bookings=bookings,
             platform_customer_ids=reads.platform_customer_ids(connection, receivers_of(messages)),
             system_accounts=self._system_accounts.of(connection, charts),
             suspense_items=items,

@@ -17,10 +17,11 @@ from cardledger.ledger.engine import reads
 from cardledger.ledger.engine.parsing import (
     adjustments_of,
     card_transaction_keys_of,
+    settlement_bookings_of,
     transfers_of,
 )
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import adjustments, transfers
+from cardledger.ledger.projections import adjustments, settlement_bookings, transfers
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
@@ -130,4 +131,8 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     if approved:
         taken = adjustments.locked_by_others(connection, approved)
         held |= {approved[key] for key in taken}
+    due = settlement_bookings_of(messages)
+    if due:
+        taken = settlement_bookings.locked_by_others(connection, due)
+        held |= {due[key] for key in taken}
     return held

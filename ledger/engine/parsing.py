@@ -236,6 +236,15 @@ def adjustments_of(messages: Iterable[Message]) -> dict[Id, Id]:
     return found
 
 
+def settlement_bookings_of(messages: Iterable[Message]) -> dict[Id, Id]:
+    """Return the bookings that `messages` are to make, each with the customer of its message."""
+    found = {}
+    for message in _of_type(messages, inbox.SETTLEMENT_BOOKING):
+        with suppress(RejectedError):
+            found[id_of(message.body, "bookingId")] = message.customer_id
+    return found
+
+
 def receivers_of(messages: Iterable[Message]) -> set[Id]:
     """Return the owners for whom `messages` make a deposit or a payment that arrives."""
     return {message.customer_id for message in _of_types(messages, _RECEIVED)}

@@ -25,9 +25,15 @@ from cardledger.ledger.engine.records import (
     Parked,
     SuspenseItem,
 )
-from cardledger.ledger.projections import adjustments, card_transaction_rows, transfers
+from cardledger.ledger.projections import (
+    adjustments,
+    card_transaction_rows,
+    settlement_bookings,
+    transfers,
+)
 from cardledger.ledger.projections.adjustments import Adjustment
 from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.projections.settlement_bookings import SettlementBooking
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.database_clock import Reading
@@ -384,3 +390,10 @@ def lock_transfers(
 def lock_adjustments(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, Adjustment]:
     """Lock and return the adjustments with `ids` that exist."""
     return adjustments.lock(connection, ids) if ids else {}
+
+
+def lock_settlement_bookings(
+    connection: Connection[Any], ids: Collection[Id]
+) -> dict[Id, SettlementBooking]:
+    """Lock and return the settlement bookings with `ids` that exist."""
+    return settlement_bookings.lock(connection, ids) if ids else {}

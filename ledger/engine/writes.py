@@ -36,6 +36,7 @@ from cardledger.ledger.projections import (
     accounts,
     adjustments,
     card_transaction_rows,
+    settlement_bookings,
     transfers,
 )
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -83,7 +84,7 @@ def append(
     inbox.accept(connection, pending.follow_ups, key)
 
 
-def change(
+def change(  # noqa: C901 - one branch a table
     connection: Connection[Any], pending: PendingWrites, now: datetime
 ) -> Iterator[SentUpdate]:
     """Send the updates of a commit, for a pipeline; the results are checked after it."""
@@ -108,6 +109,8 @@ def change(
         yield transfers.advance(connection, list(pending.payments.values()))
     if pending.adjustments:
         yield adjustments.end(connection, list(pending.adjustments.values()))
+    if pending.settlement_bookings:
+        yield settlement_bookings.end(connection, list(pending.settlement_bookings.values()))
 
 
 def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -> None:

@@ -80,6 +80,9 @@ SUSPENSE: Final = "SUSPENSE"
 ADJUSTMENT: Final = "ADJUSTMENT"
 """Type of the message that books an adjustment; sent when a person has approved it."""
 
+SETTLEMENT_BOOKING: Final = "SETTLEMENT_BOOKING"
+"""Type of the message that books what a file or a statement says; sent when it was imported."""
+
 
 class Lane(IntEnum):
     """Two queues a shard, so that a file of clearings never delays an authorization."""

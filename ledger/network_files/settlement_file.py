@@ -5,6 +5,7 @@ Nothing may be done with the lines unless the iteration ends: only the end prove
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Final
 
@@ -16,9 +17,11 @@ from cardledger.ledger.network_files.records import (
     Code,
     Header,
     Line,
+    LineType,
     RefusedError,
     Totals,
 )
+from cardledger.schema.wire.common import CURRENCIES
 
 Rows = Iterator[tuple[int, Sequence[str]]]
 """Rows of a file, each after the number of its first line; fields are in the order of `COLUMNS`."""
@@ -41,6 +44,7 @@ _OF_HEADER: Final = (
 )
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SCALE: Final = 10**fields.INTERCHANGE_PLACES
+_FEES: Final = (LineType.FEE.value, LineType.FEE_REVERSAL.value)
 
 
 class SettlementFile:
@@ -66,6 +70,7 @@ class SettlementFile:
         digest = hashlib.sha256(_canonical(self.header))
         trailers: dict[str, Totals] = {}
         sums: dict[str, list[int]] = {}
+        fees: dict[str, Counter[str]] = {kind: Counter() for kind in _FEES}
         own = tuple(field or "" for field in self.header)
         number = 1
         for number, row in self._rows:
@@ -82,6 +87,8 @@ class SettlementFile:
                 added[0] += 1
                 added[1] += SIGNS[line.type] * line.amount
                 added[2] += line.interchange or 0
+                if line.type in fees:
+                    fees[line.type][line.currency] += line.amount
                 yield line
             elif record == "T":
                 self._add_trailer(trailers, row, number)
@@ -89,6 +96,7 @@ class SettlementFile:
                 raise _misplaced(record, row, number)
         found = {currency: Totals(*added) for currency, added in sums.items()}
         self._check_totals(found, trailers, number)
+        _check_bookings(found, fees, number)
         # They are those of record T, but for an interchange of which T says nothing.
         self.totals = trailers if self._states_interchange else found
         self.digest = digest.hexdigest()
@@ -172,6 +180,26 @@ class SettlementFile:
                     f"the interchange in {currency} adds up to"
                     f" {interchange_text(added.interchange)}, record T says"
                     f" {interchange_text(total.interchange)}",
+                    last_line,
+                )
+
+
+def _check_bookings(
+    totals: dict[str, Totals], fees: dict[str, Counter[str]], last_line: int
+) -> None:
+    """Refuse what could not be booked: it must be an amount of an entry."""
+    for currency, total in totals.items():
+        decimals = CURRENCIES[currency].decimals
+        interchange = -(-abs(total.interchange) * 10**decimals // _SCALE)
+        for column, amount in (
+            ("interchange", interchange),
+            *(("amount", sums[currency]) for sums in fees.values()),
+        ):
+            if amount > fields.MAX_AMOUNT:
+                raise _differs(
+                    Code.BAD_AMOUNT,
+                    column,
+                    f"the total in {currency} must be at most {fields.MAX_AMOUNT} minor units",
                     last_line,
                 )
 

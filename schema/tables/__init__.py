@@ -101,6 +101,7 @@ from cardledger.schema.tables.queues import (
     stalled_queues,
 )
 from cardledger.schema.tables.quotes import quotes
+from cardledger.schema.tables.settlements import settlement_bookings
 from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
 from cardledger.schema.tables.uploads import customer_upload_parts, customer_uploads
 from cardledger.schema.tables.webhooks import (
@@ -224,6 +225,7 @@ __all__ = [
     "schema_compatibility",
     "seals",
     "server_keys",
+    "settlement_bookings",
     "settlement_details",
     "stalled_queues",
     "suspense_items",

@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Date,
@@ -61,6 +62,14 @@ network_files = Table(
         nullable=False,
         server_default=_LOGIN,
         comment="The login that imported it; written by the database.",
+    ),
+    Column(
+        "books",
+        Boolean,
+        nullable=False,
+        server_default=text("true"),
+        comment="Whether its interchange and fees are booked: false of files that an earlier"
+        " release imported.",
     ),
     PrimaryKeyConstraint("id"),
     UniqueConstraint("platform_id", "network", "file_id", name="network_files_file_key"),
@@ -141,6 +150,12 @@ network_lines = Table(
         name="type",
     ),
     comment="Lines of settlement files, append-only.",
+)
+Index(
+    "network_lines_fees_idx",
+    network_lines.c.reference,
+    network_lines.c.file_id,
+    postgresql_where=text("type IN ('FEE', 'FEE_REVERSAL') AND reference IS NOT NULL"),
 )
 
 line_matches = Table(

@@ -143,6 +143,7 @@ RESERVED_SOURCES: Final = frozenset(
         "engine",
         "rail",
         "schedule",
+        "settlements",
         "transfers",
     }
 )

@@ -60,6 +60,8 @@ CONTRACT: Final = {
     " opened_at closed_at closed_by candidates",
     "break_history": "break_id done_at done_by action note owner difference",
     "proofs": "network_file_id proved_at currency ledger difference file is_latest",
+    "bookings": "booking_id platform_id kind from_kind to_kind amount amount_decimal currency"
+    " posted_for network_file_id statement_id line made_at booked_at",
     "periods": "closing_id first_day last_day state prepared_at prepared_by decided_at decided_by"
     " decision_reason exceptions sealed_at sealed_by seal_version sha256 entries late_entries"
     " trial_balance",
@@ -102,7 +104,7 @@ FUNCTIONS: Final = {
 }
 EMPTY: Final = {
     *("adjustments", "audit", "periods", "reopenings"),
-    *("files", "lines", "breaks", "break_history", "proofs"),
+    *("files", "lines", "breaks", "break_history", "proofs", "bookings"),
 }
 """Views without rows here: what people and files do has tests of its own."""
 

@@ -1,4 +1,4 @@
-"""What becomes due by itself: timers, adjustments, answers about payments, ends of quotes."""
+"""What becomes due by itself: timers, bookings, answers about payments, ends of quotes."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -9,6 +9,7 @@ from psycopg import Connection
 from sqlalchemy import Engine as Database
 
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
+from cardledger.ledger.engine.due_settlements import DueSettlements
 from cardledger.ledger.engine.timers import Timers
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.payments.approvals import ApprovalAnswers
@@ -46,6 +47,7 @@ class Schedule:
         self._wake: Final = wake
         timers = Timers(key, rail_connected=rail_connected)
         adjustments = ApprovedAdjustments(key)
+        settlements = DueSettlements(key)
         answers = ApprovalAnswers(key)
         quotes = expiry.Expiry(kept=quotes_kept)
         self.tasks: Final[Sequence[PeriodicTask]] = (
@@ -53,6 +55,11 @@ class Schedule:
             PeriodicTask(
                 "adjustments",
                 partial(self._enqueue, adjustments),
+                every_s=min(every_s, _PROMPT_S),
+            ),
+            PeriodicTask(
+                "settlements",
+                partial(self._enqueue, settlements),
                 every_s=min(every_s, _PROMPT_S),
             ),
             PeriodicTask(

@@ -17,6 +17,7 @@ from cardledger.ledger.engine.decisions.payments.payments import Payments
 from cardledger.ledger.engine.decisions.payments.transfers import Transfers
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.settlements import Settlements
 from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.decisions.timeout_reversals import TimeoutReversals
 from cardledger.ledger.engine.parsing import (
@@ -68,6 +69,7 @@ class Batch:
             self._changes, self._recovery, Payments(self._changes, self._recovery, answers)
         )
         self._adjustments: Final = Adjustments(self._changes, self._recovery, self._suspense)
+        self._settlements: Final = Settlements(self._changes)
 
     @property
     def first_deadline(self) -> datetime | None:
@@ -130,7 +132,7 @@ class Batch:
         self.writes.outcomes.append(row)
         return decided
 
-    def _dispatch(self, message: Message) -> Decided:
+    def _dispatch(self, message: Message) -> Decided:  # noqa: C901 - one branch a type
         kind = type_of(message)
         sources.check(message, kind)
         # What is wrong with a date is refused before anything is recorded with it.
@@ -143,6 +145,8 @@ class Batch:
             return self._transfers.decide(message, kind)
         if kind == inbox.ADJUSTMENT:
             return self._adjustments.book(message)
+        if kind == inbox.SETTLEMENT_BOOKING:
+            return self._settlements.book(message)
         if kind == inbox.CARD_CLOSED:
             return self._card_closures.release_holds(message)
         if kind == inbox.RECOVERY:

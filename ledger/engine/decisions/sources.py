@@ -12,7 +12,7 @@ from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.parsing import RejectedError
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import adjustments
+from cardledger.ledger.projections import adjustments, settlement_bookings
 from cardledger.schema.wire.network_events import RESERVED_SOURCES, EventType
 from cardledger.schema.wire.outcomes import RejectionReason
 
@@ -20,6 +20,7 @@ _SCHEDULE: Final = frozenset({"schedule"})
 
 _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
     inbox.ADJUSTMENT: frozenset({adjustments.SOURCE}),
+    inbox.SETTLEMENT_BOOKING: frozenset({settlement_bookings.SOURCE}),
     inbox.TRANSFER: frozenset({"transfers"}),
     inbox.TRANSFER_CANCELLATION: frozenset({"transfers"}),
     inbox.TRANSFER_APPROVAL: frozenset({"transfers"}),
