@@ -240,7 +240,7 @@ lock: ## Update the locks: constraints.txt (runtime), -browser, -dev, -publish a
 	  --output-file constraints-browser.txt
 	sed -nE 's/^(($(LOWEST_TOOLS))==[^ ]+).*/\1/p' constraints-dev.txt > $(VENV)-lowest.in
 	$(COMPILE_LOCK) --upgrade --resolution lowest-direct pyproject.toml $(VENV)-lowest.in \
-	  --extra embedded --extra testing --extra export --output-file constraints-lowest.txt
+	  --extra embedded --extra testing --extra export --extra bank --output-file constraints-lowest.txt
 	@rm $(VENV)-lowest.in
 
 .PHONY: clean

@@ -76,6 +76,7 @@ CREATED: Final = {
     "0120": ("console_tickets",),
     "0110": ("invitations",),
     "0095": ("settlement_bookings",),
+    "0099": ("bank_lines", "bank_payments", "bank_statements", "statement_proofs"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -130,6 +131,21 @@ FUNCTIONS: Final = {
         "claim_invitation(text, text, timestamp with time zone, uuid, json)",
     ),
     "0097": ("duplicate_fees(uuid)", "rounded_half_even(numeric)", "book_network_file(uuid)"),
+    "0103": (
+        "begin_bank_statement(uuid, text, text, text, date, date, bigint, bigint)",
+        f"add_bank_lines(uuid{', text' * 6})",
+        "finish_bank_statement(uuid, text)",
+        "expected_at_bank(uuid, text)",
+        "is_named(text, text)",
+        "match_bank(uuid, text)",
+        "runs_named(text)",
+        "pay_days(text, uuid, integer, bigint, integer, integer, text)",
+        "book_bank_line(uuid, integer)",
+        "pay_rests(text)",
+        "open_bank_breaks(uuid, text)",
+        "prove_statements(uuid, text)",
+        "rematch_bank()",
+    ),
 }
 """Functions by the revision that created them, without those of triggers."""
 

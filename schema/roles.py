@@ -143,6 +143,10 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "break_history": _NONE,
     "file_proofs": _NONE,
     "file_refusals": _NONE,
+    "bank_statements": _NONE,
+    "bank_lines": _NONE,
+    "bank_payments": _NONE,
+    "statement_proofs": _NONE,
     "book_verifications": _NONE,  # By the command that verifies, with the operator's login.
     "closing_kinds": _NONE,  # By migrations.
     "settlement_bookings": {Role.WORKER: "w"},  # And functions that import files add rows.

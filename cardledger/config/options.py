@@ -121,7 +121,7 @@ class ClosedAs(StrEnum):
 
 
 class BreakKind(StrEnum):
-    """What a settlement file and the ledger differ by."""
+    """What a settlement file or a statement of the bank and the ledger differ by."""
 
     AMOUNT_DIFFERS = "AMOUNT_DIFFERS"
     CURRENCY_DIFFERS = "CURRENCY_DIFFERS"
@@ -131,3 +131,6 @@ class BreakKind(StrEnum):
     IN_LEDGER_ONLY = "IN_LEDGER_ONLY"
     TIMING = "TIMING"
     AMBIGUOUS = "AMBIGUOUS"
+    BANK_DIFFERS = "BANK_DIFFERS"
+    BANK_ONLY = "BANK_ONLY"
+    NOT_PAID = "NOT_PAID"

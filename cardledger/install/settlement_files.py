@@ -74,7 +74,7 @@ def import_file(session: Session, platform: Id, file: SettlementFile, *, keep: b
     Raises: RefusedError. Then, and when the process ends in between, nothing has changed.
     """
     connection = session.connection
-    with _alone(session), connection.transaction(force_rollback=not keep):
+    with alone(session), connection.transaction(force_rollback=not keep):
         # One snapshot: the ledger may not change between the lines and their proof.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         key = _begun(session, platform, file)
@@ -108,7 +108,7 @@ def rematch(session: Session) -> list[Result]:
     The database transaction is one snapshot, as of an import.
     """
     connection = session.connection
-    with _alone(session), connection.transaction():
+    with alone(session), connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         session.rows("SELECT {finance}.rematch()")
         keys = session.rows(
@@ -137,7 +137,7 @@ def platform_of(session: Session) -> Id:
 
 
 @contextmanager
-def _alone(session: Session) -> Iterator[None]:
+def alone(session: Session) -> Iterator[None]:
     """Wait until no other import is running: a snapshot must be younger than the last one."""
     session.rows(f"SELECT pg_advisory_lock({_LOCK})")
     try:
@@ -259,13 +259,17 @@ def _result(session: Session, key: Id, state: str) -> Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """A row of the view `breaks`: amounts are minor units, positive where due to the network."""
+    """A row of the view `breaks`: amounts are minor units, positive where due to the network.
+
+    Of a statement of the bank, `file_id` is that of the statement, and amounts are positive where
+    they arrived at the bank.
+    """
 
     id: Id
     kind: str
     cause: str | None
     state: str
-    network: str
+    network: str | None
     settlement_date: date
     file_id: str
     line: int | None
@@ -292,7 +296,7 @@ _LIST: Final = """
         AND (%(network)s::text IS NULL OR network = %(network)s)
         AND (%(day)s::date IS NULL OR settlement_date = %(day)s)
         AND (%(kind)s::text IS NULL OR kind = %(kind)s)
-    ORDER BY settlement_date, network, file_id, line, break_id LIMIT %(limit)s
+    ORDER BY settlement_date, network NULLS LAST, file_id, line, break_id LIMIT %(limit)s
 """
 
 

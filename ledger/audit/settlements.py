@@ -10,7 +10,7 @@ from psycopg import Connection
 
 
 def differences(connection: Connection[Any]) -> Iterator[str]:
-    """Yield what is wrong with what files of networks have booked."""
+    """Yield what is wrong with what files of networks and statements of the bank have booked."""
     for statement, description in _CHECKS:
         for row in connection.execute(statement):
             yield description.format(*row)
@@ -91,5 +91,121 @@ _CHECKS: Final = (
         WHERE b.amount IS DISTINCT FROM r.amount
         """,
         "Settlement file {}: booked for {} in {} is {}; its lines give {}",
+    ),
+    (
+        """
+        SELECT l.statement_id, l.line, l.amount, count(p.file_id), coalesce(sum(p.amount), 0),
+            coalesce(min(b.amount), 0)
+        FROM bank_lines l
+        LEFT JOIN bank_payments p ON p.statement_id = l.statement_id AND p.line = l.line
+        LEFT JOIN settlement_bookings b ON b.statement_id = l.statement_id AND b.line = l.line
+        GROUP BY l.statement_id, l.line
+        HAVING CASE WHEN count(p.file_id) = 0 THEN count(b.id) > 0 ELSE
+            sum(p.amount) <> l.amount OR min(b.amount) IS DISTINCT FROM abs(l.amount)
+            OR min(b.from_kind) <> CASE WHEN l.amount > 0 THEN 'SETTLEMENT_BANK'
+                ELSE 'NETWORK_SETTLEMENT' END
+            OR min(b.posted_for) <> l.booking_date END
+        """,
+        "Bank statement {}, line {}: {} is paid for {} files with {}, and booked with {}",
+    ),
+    (
+        """
+        SELECT s.id, s.opening, s.closing, coalesce(sum(l.amount), 0) FROM bank_statements s
+        LEFT JOIN bank_lines l ON l.statement_id = s.id
+        GROUP BY s.id HAVING s.opening + coalesce(sum(l.amount), 0) <> s.closing
+            OR s.lines <> count(l.line)
+        """,
+        "Bank statement {}: opening is {}, closing {}; its lines add up to {}",
+    ),
+    # What a line should have paid is computed from the lines of the file again.
+    (
+        """
+        SELECT p.file_id, p.currency, p.expected, f.due
+        FROM bank_payments p
+        CROSS JOIN LATERAL (
+            SELECT -coalesce((
+                SELECT sum(CASE WHEN n.type IN ('PRESENTMENT', 'CREDIT_REVERSAL', 'FEE')
+                    THEN n.amount ELSE -n.amount END)
+                FROM network_lines n WHERE n.file_id = p.file_id AND n.currency = p.currency
+            ), 0) + coalesce((
+                SELECT sum(CASE b.to_kind WHEN 'INTERCHANGE' THEN b.amount ELSE -b.amount END)
+                FROM settlement_bookings b WHERE b.file_id = p.file_id
+                    AND b.currency = p.currency AND b.kind = 'INTERCHANGE'
+            ), 0) AS due
+        ) f
+        WHERE p.rule <> 'REST' AND p.expected <> f.due
+        """,
+        "Settlement file {} in {}: expected at the bank is {}; its lines give {}",
+    ),
+    (
+        """
+        SELECT s.statement_id, p.ledger, p.difference, s.total
+        FROM (
+            SELECT l.statement_id, sum(l.amount) AS total FROM bank_lines l
+            GROUP BY l.statement_id
+        ) s
+        JOIN LATERAL (
+            SELECT o.ledger, o.difference FROM statement_proofs o
+            WHERE o.statement_id = s.statement_id ORDER BY o.id DESC LIMIT 1
+        ) p ON true
+        WHERE p.ledger + p.difference <> s.total OR p.difference <> coalesce((
+            SELECT sum(b.difference) FROM breaks b WHERE b.statement_id = s.statement_id
+        ), 0)
+        """,
+        "Bank statement {}: expected {} and differences {} do not give its lines, {}",
+    ),
+    # What stands on the account: events of cards that are not paid, what is in suspense, fees less
+    # interchange of files, less payments of the bank; and moves by hand.
+    (
+        """
+        SELECT a.platform_id, a.currency, coalesce(d.due, 0) + coalesce(m.moved, 0),
+            coalesce(k.kept, 0)
+        FROM system_accounts a
+        LEFT JOIN (
+            SELECT t.platform_id, t.currency, sum(t.due) AS due FROM (
+                SELECT c.platform_id, c.currency, c.settled::numeric - c.refunded AS due
+                FROM card_transactions c
+                UNION ALL
+                SELECT i.platform_id, i.currency, CASE
+                    WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN i.amount
+                    ELSE -i.amount END
+                FROM suspense_items i WHERE i.resolved_at IS NULL
+                UNION ALL
+                SELECT f.platform_id, n.currency,
+                    CASE n.type WHEN 'FEE' THEN n.amount ELSE -n.amount END
+                FROM network_files f JOIN network_lines n ON n.file_id = f.id
+                WHERE f.books AND n.type IN ('FEE', 'FEE_REVERSAL') AND NOT EXISTS (
+                    SELECT FROM breaks b WHERE b.file_id = n.file_id AND b.line = n.line
+                )
+                UNION ALL
+                SELECT b.platform_id, b.currency,
+                    CASE b.to_kind WHEN 'INTERCHANGE' THEN -b.amount ELSE b.amount END
+                FROM settlement_bookings b WHERE b.kind = 'INTERCHANGE'
+                UNION ALL
+                SELECT s.platform_id, s.currency, p.amount
+                FROM bank_payments p JOIN bank_statements s ON s.id = p.statement_id
+                UNION ALL
+                -- Not booked yet.
+                SELECT b.platform_id, b.currency, CASE 'NETWORK_SETTLEMENT'
+                    WHEN b.to_kind THEN -b.amount ELSE b.amount END
+                FROM settlement_bookings b WHERE b.booked_at IS NULL
+            ) t GROUP BY t.platform_id, t.currency
+        ) d ON d.platform_id = a.platform_id AND d.currency = a.currency
+        LEFT JOIN (
+            SELECT j.platform_id, j.currency, sum(CASE 'NETWORK_SETTLEMENT'
+                WHEN j.to_kind THEN j.amount WHEN j.from_kind THEN -j.amount END) AS moved
+            FROM adjustments j WHERE j.kind = 'MOVE' AND j.state = 'BOOKED'
+            GROUP BY j.platform_id, j.currency
+        ) m ON m.platform_id = a.platform_id AND m.currency = a.currency
+        LEFT JOIN (
+            SELECT id, sum(change) AS kept FROM (
+                SELECT credit_account_id AS id, amount AS change FROM entries
+                UNION ALL SELECT debit_account_id, -amount FROM entries
+            ) e GROUP BY id
+        ) k ON k.id = a.id
+        WHERE a.kind = 'NETWORK_SETTLEMENT'
+            AND coalesce(d.due, 0) + coalesce(m.moved, 0) <> coalesce(k.kept, 0)
+        """,
+        "Platform {} in {}: unpaid days and moves give {}; NETWORK_SETTLEMENT has {}",
     ),
 )

@@ -240,7 +240,7 @@ class _Reader:
         decimal = amounts.get("decimal", ".")
         sign = text[:1] if text[:1] in {"+", "-"} else ""
         whole, point, fraction = text.removeprefix(sign).partition(decimal)
-        digits = _ungrouped(whole, amounts.get("grouping"))
+        digits = ungrouped(whole, amounts.get("grouping"))
         if digits is None or (decimal != "." and "." in digits + fraction):
             raise RefusedError(
                 Code.BAD_AMOUNT,
@@ -271,7 +271,7 @@ class _Reader:
         decimals = CURRENCIES[currency].decimals
         whole, point, fraction = text.partition(amounts.get("decimal", "."))
         grouping = amounts.get("grouping")
-        digits = _ungrouped(whole, grouping)
+        digits = ungrouped(whole, grouping)
         fraction = fraction.ljust(decimals, "0")
         is_right = (
             digits is not None
@@ -295,7 +295,7 @@ class _Reader:
         form = self._profile.dates.get(name)
         if form is None or not text:
             return text
-        day = _iso(text, form)
+        day = iso_date(text, form)
         if day is None:
             fields.refuse_card_numbers(_only(**{name: text}), number)
             raise RefusedError(
@@ -307,7 +307,7 @@ class _Reader:
         return day
 
 
-def _ungrouped(whole: str, grouping: str | None) -> str | None:
+def ungrouped(whole: str, grouping: str | None) -> str | None:
     """Return the digits of `whole` without grouping signs; None if they are not at thousands."""
     if grouping is None or grouping not in whole:
         return whole
@@ -317,7 +317,7 @@ def _ungrouped(whole: str, grouping: str | None) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _iso(text: str, form: str) -> str | None:
+def iso_date(text: str, form: str) -> str | None:
     """Return the date in `text` as YYYY-MM-DD; None: it is not of this form."""
     try:
         # A calendar date has no time zone.

@@ -73,6 +73,9 @@ class Code(StrEnum):
     UNKNOWN_NETWORK = "UNKNOWN_NETWORK"
     FILE_ID_REUSED = "FILE_ID_REUSED"
     PAN_FOUND = "PAN_FOUND"
+    # Of statements of the bank only.
+    MIXED_ACCOUNTS = "MIXED_ACCOUNTS"
+    TOO_LARGE = "TOO_LARGE"
 
 
 class RefusedError(Exception):

@@ -31,6 +31,12 @@ from cardledger.schema.tables.authentication import (
     authentication_resets,
     customer_authentication,
 )
+from cardledger.schema.tables.bank import (
+    bank_lines,
+    bank_payments,
+    bank_statements,
+    statement_proofs,
+)
 from cardledger.schema.tables.books import (
     card_transaction_events,
     card_transactions,
@@ -141,6 +147,9 @@ APPEND_ONLY: Final = (
     break_history,
     file_proofs,
     file_refusals,
+    bank_lines,
+    bank_payments,
+    statement_proofs,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -160,6 +169,9 @@ __all__ = [
     "authentication_challenges",
     "authentication_passkeys",
     "authentication_resets",
+    "bank_lines",
+    "bank_payments",
+    "bank_statements",
     "beneficial_owners",
     "book_beginnings",
     "book_verifications",
@@ -228,6 +240,7 @@ __all__ = [
     "settlement_bookings",
     "settlement_details",
     "stalled_queues",
+    "statement_proofs",
     "suspense_items",
     "system_accounts",
     "transfer_events",

@@ -197,8 +197,7 @@ breaks = Table(
         "file_id",
         Uuid,
         ForeignKey(network_files.c.id),
-        nullable=False,
-        comment="The file (network_files.id).",
+        comment="The file (network_files.id); null: of a statement.",
     ),
     Column(
         "card_transaction_id",
@@ -206,14 +205,19 @@ breaks = Table(
         comment="The card transaction of the event; null: there is none.",
     ),
     Column("customer_id", Uuid, comment="The cardholder of the event."),
-    Column("line", Integer, comment="The line of the file; null: IN_LEDGER_ONLY."),
+    Column(
+        "line",
+        Integer,
+        comment="The line of the file or statement; null: IN_LEDGER_ONLY or NOT_PAID.",
+    ),
     Column("sequence", Integer, comment="The event of the card transaction."),
     Column(
         "kind",
         Text,
         nullable=False,
         comment="AMOUNT_DIFFERS, CURRENCY_DIFFERS, TYPE_DIFFERS, DUPLICATE_LINE,"
-        " IN_FILE_ONLY, IN_LEDGER_ONLY, TIMING or AMBIGUOUS.",
+        " IN_FILE_ONLY, IN_LEDGER_ONLY, TIMING or AMBIGUOUS; of a statement BANK_DIFFERS,"
+        " BANK_ONLY or NOT_PAID.",
     ),
     Column(
         "cause",
@@ -229,12 +233,14 @@ breaks = Table(
     Column(
         "file_amount",
         BigInteger,
-        comment="Amount of the line, minor units; positive: due to the network.",
+        comment="Amount of the line, minor units; positive: due to the network, of a statement"
+        " arrived at the bank.",
     ),
     Column(
         "ledger_amount",
         BigInteger,
-        comment="Amount of the event, minor units of its currency; positive: due to the network.",
+        comment="Amount of the event, minor units of its currency, of a statement what was"
+        " expected; signed as file_amount.",
     ),
     Column("ledger_currency", Text, comment="Of CURRENCY_DIFFERS: the currency of the event."),
     Column(
@@ -249,7 +255,11 @@ breaks = Table(
         Numeric,
         comment="Of CURRENCY_DIFFERS: the same in the currency of the event.",
     ),
-    Column("candidates", JSONB, comment="Of AMBIGUOUS: events that the line may be, up to 10."),
+    Column(
+        "candidates",
+        JSONB,
+        comment="Of AMBIGUOUS and BANK_ONLY: events or files that the line may be, up to 10.",
+    ),
     Column(
         "state",
         Text,
@@ -270,15 +280,29 @@ breaks = Table(
         comment="When it was resolved, written off or explained.",
     ),
     Column("closed_by", Text, comment="The login that did so; written by the database."),
+    Column(
+        "statement_id",
+        Uuid,
+        comment="The statement of the bank (bank_statements.id); null: of a file.",
+    ),
+    Column(
+        "paid_file_id",
+        Uuid,
+        comment="Of BANK_DIFFERS and NOT_PAID: the file of the network that is paid, or not;"
+        " of several the last.",
+    ),
     PrimaryKeyConstraint("id"),
     CheckConstraint(
-        "kind IN ('AMOUNT_DIFFERS', 'CURRENCY_DIFFERS', 'TYPE_DIFFERS', 'DUPLICATE_LINE',"
-        " 'IN_FILE_ONLY', 'IN_LEDGER_ONLY', 'TIMING', 'AMBIGUOUS')",
+        "CASE WHEN statement_id IS NULL THEN kind IN ('AMOUNT_DIFFERS', 'CURRENCY_DIFFERS',"
+        " 'TYPE_DIFFERS', 'DUPLICATE_LINE', 'IN_FILE_ONLY', 'IN_LEDGER_ONLY', 'TIMING',"
+        " 'AMBIGUOUS') AND file_id IS NOT NULL ELSE kind IN ('BANK_DIFFERS', 'BANK_ONLY',"
+        " 'NOT_PAID') AND file_id IS NULL END",
         name="kind",
     ),
     CheckConstraint(
-        "CASE kind WHEN 'IN_LEDGER_ONLY' THEN line IS NULL ELSE line IS NOT NULL END AND"
-        " num_nulls(card_transaction_id, sequence, customer_id) IN (0, 3)",
+        "(kind IN ('IN_LEDGER_ONLY', 'NOT_PAID')) = (line IS NULL) AND"
+        " num_nulls(card_transaction_id, sequence, customer_id) IN (0, 3) AND"
+        " (paid_file_id IS NOT NULL) = (kind IN ('BANK_DIFFERS', 'NOT_PAID'))",
         name="about",
     ),
     CheckConstraint("(kind = 'IN_FILE_ONLY') = (cause IS NOT NULL)", name="cause"),
@@ -299,7 +323,8 @@ breaks = Table(
         "state NOT IN ('resolved', 'written_off') OR closed_by IS DISTINCT FROM owner",
         name="two_people",
     ),
-    comment="What a settlement file and the ledger differ by; nothing is deleted.",
+    comment="What a settlement file or a statement of the bank and the ledger differ by; nothing is"
+    " deleted.",
 )
 _IS_OPEN: Final = text("state IN ('open', 'investigating')")
 Index(
@@ -317,6 +342,21 @@ Index(
     breaks.c.sequence,
     unique=True,
     postgresql_where=breaks.c.line.is_(None),
+)
+Index(
+    "breaks_statement_line_key",
+    breaks.c.statement_id,
+    breaks.c.line,
+    breaks.c.kind,
+    unique=True,
+    postgresql_where=text("statement_id IS NOT NULL AND line IS NOT NULL"),
+)
+Index(
+    "breaks_not_paid_key",
+    breaks.c.paid_file_id,
+    breaks.c.currency,
+    unique=True,
+    postgresql_where=breaks.c.kind == "NOT_PAID",
 )
 Index("breaks_open_idx", breaks.c.file_id, postgresql_where=_IS_OPEN)
 Index(

@@ -57,7 +57,14 @@ CONTRACT: Final = {
     "breaks": "break_id platform_id network settlement_date cycle network_file_id file_id line kind"
     " cause state reference issuer_transaction_token card_transaction_id sequence currency"
     " file_amount ledger_amount difference ledger_currency ledger_difference rule age_days owner"
-    " opened_at closed_at closed_by candidates",
+    " opened_at closed_at closed_by candidates statement_id paid_network_file_id",
+    "bank_statements": "statement_id platform_id account bank_statement_id currency first_day"
+    " last_day opening closing lines digest imported_at imported_by closing_before open_breaks",
+    "bank_lines": "statement_id line platform_id account booking_date value_date amount currency"
+    " bank_reference description rule booking_id",
+    "bank_payments": "statement_id line network_file_id network settlement_date cycle currency"
+    " amount expected rule rest_of_statement_id rest_of_line matched_at",
+    "statement_proofs": "statement_id proved_at ledger difference statement is_latest",
     "break_history": "break_id done_at done_by action note owner difference",
     "proofs": "network_file_id proved_at currency ledger difference file is_latest",
     "bookings": "booking_id platform_id kind from_kind to_kind amount amount_decimal currency"
@@ -75,6 +82,10 @@ FUNCTIONS: Final = {
     "approve_adjustment(uuid)",
     "assign_break(uuid,text,text)",
     "begin_file(uuid,text,text,date,text)",
+    "begin_statement(uuid,text,text,text,date,date,bigint,bigint)",
+    "add_statement_lines(uuid,text,text,text,text,text,text)",
+    "finish_statement(uuid,text)",
+    "rematch_bank()",
     "finish_file(uuid,text,jsonb)",
     "note_break(uuid,text)",
     "make_event(uuid,text)",
@@ -105,6 +116,7 @@ FUNCTIONS: Final = {
 EMPTY: Final = {
     *("adjustments", "audit", "periods", "reopenings"),
     *("files", "lines", "breaks", "break_history", "proofs", "bookings"),
+    *("bank_statements", "bank_lines", "bank_payments", "statement_proofs"),
 }
 """Views without rows here: what people and files do has tests of its own."""
 

@@ -110,6 +110,18 @@ def _add_rows_of_a_settlement_file(world: World) -> None:
                 f" VALUES ('{key}', 'USD', 1, 0, 1)"
             ),
             "file_refusals (code, message) VALUES ('EMPTY_FILE', 'The file is empty.')",
+            (
+                f"bank_lines (statement_id, line, amount, booking_date)"
+                f" VALUES ('{key}', 2, 1, '2026-10-26')"
+            ),
+            (
+                f"bank_payments (statement_id, line, file_id, currency, amount, expected, rule)"
+                f" VALUES ('{key}', 2, '{key}', 'USD', 1, 1, 'AMOUNT')"
+            ),
+            (
+                f"statement_proofs (statement_id, ledger, difference, statement)"
+                f" VALUES ('{key}', 1, 0, 1)"
+            ),
         ):
             world.connection.execute(f"INSERT INTO {row}".encode())
 

@@ -1,4 +1,4 @@
-"""`cardledger reconcile` and `cardledger breaks`: the settlement files of networks.
+"""`cardledger reconcile`, `bank` and `breaks`: files of networks and statements of the bank.
 
 What each needs is imported when it runs, so that `--help` stays quick.
 """
@@ -14,7 +14,7 @@ from cardledger.config.options import BreakKind, BreakState, ClosedAs, DataDir, 
 
 _app = typer.Typer(
     name="breaks",
-    help="List what settlement files and the ledger differ by, and work on it.",
+    help="List what settlement files, statements and the ledger differ by, and work on it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,6 +27,7 @@ Key = Annotated[str, typer.Argument(metavar="ID", help="The break.")]
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command()(reconcile)
+    app.command()(bank)
     app.add_typer(_app)
 
 
@@ -77,6 +78,78 @@ def reconcile(  # noqa: PLR0913 - the options of the command
             file,
             profile=profile,
             platform=platform,
+            dry_run=dry_run,
+            as_json=as_json,
+            data_dir=data_dir,
+        )
+    )
+
+
+def bank(  # noqa: PLR0913 - the options of the command
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="The statement, as CSV or MT940; `-`: standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="How the CSV differs from cardledger-bank-1: a shipped profile, or one of your"
+            " own.",
+            show_default=False,
+        ),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The platform, if there are several.", show_default=False),
+    ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The account, if the file does not say it.", show_default=False
+        ),
+    ] = None,
+    statement_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The statement, if the file does not say it; else its days.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and match the statement; nothing is kept.")
+    ] = False,
+    rematch: Annotated[
+        bool,
+        typer.Option("--rematch", help="In place of a file: match open lines with what came."),
+    ] = False,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Import a statement of the bank, and match its lines with the days that networks settle.
+
+    Exit code 0: no break is open; 1: breaks are; 2: the statement is refused as a whole.
+    """
+    from cardledger.commands.network_files import bank as command
+    from cardledger.config.errors import USAGE, CommandError
+
+    if (file is None) != rematch:
+        raise CommandError("either FILE or --rematch is needed", code=USAGE)
+    if file is None:
+        raise typer.Exit(command.rematch(as_json=as_json, data_dir=data_dir))
+    raise typer.Exit(
+        command.take(
+            file,
+            profile=profile,
+            platform=platform,
+            account=account,
+            statement_id=statement_id,
             dry_run=dry_run,
             as_json=as_json,
             data_dir=data_dir,

@@ -36,7 +36,7 @@ def reconcile(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Import the file at `path`, match it and print the result; return the exit code."""
     by_profile = None if profile is None else _profile(profile)
-    with _opened(path) as file:
+    with opened(path) as file:
         try:
             if dry_run:
                 for _ in reader.read(file, by_profile):
@@ -45,9 +45,9 @@ def reconcile(  # noqa: PLR0913 - the options of the command
             with session(data_dir, may="prepare", is_long=True) as person:
                 result = _imported(person, file, by_profile, platform, keep=not dry_run)
         except RefusedError as error:
-            _print(_refusal(error), _refusal_text(path, error), as_json=as_json)
+            show(refusal(error), refusal_text(path, error), as_json=as_json)
             return USAGE
-    _print(as_document(result), as_text(result), as_json=as_json)
+    show(as_document(result), as_text(result), as_json=as_json)
     return FAILURE if result.open_breaks else 0
 
 
@@ -62,7 +62,7 @@ def rematch(*, as_json: bool, data_dir: Path | None) -> int:
         "openBreaks": count,
     }
     text = "\n".join([*map(as_text, results), f"{len(results)} files, {count} open breaks"])
-    _print(document, text, as_json=as_json)
+    show(document, text, as_json=as_json)
     return FAILURE if count else 0
 
 
@@ -112,7 +112,7 @@ def _profile(name: str) -> Profile:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """Yield the file at `path`, or a copy of what can be read only once: a pipe, standard input.
 
     So no database transaction waits for what another process writes.
@@ -131,7 +131,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield copy
 
 
-def _refusal(error: RefusedError) -> dict[str, Any]:
+def refusal(error: RefusedError) -> dict[str, Any]:
+    """Return what `--json` prints of a file that is refused."""
     return {
         "state": "REFUSED",
         "code": error.code,
@@ -141,7 +142,8 @@ def _refusal(error: RefusedError) -> dict[str, Any]:
     }
 
 
-def _refusal_text(path: Path, error: RefusedError) -> str:
+def refusal_text(path: Path, error: RefusedError) -> str:
+    """Return a refusal as a line for people."""
     place = "".join(
         f", {name} {value}"
         for name, value in (("line", error.line), ("column", error.column))
@@ -204,5 +206,6 @@ def as_text(result: Result) -> str:
     )
 
 
-def _print(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+def show(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print `document` as JSON, or `text`."""
     print(json.dumps(document) if as_json else text)

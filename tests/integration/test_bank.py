@@ -1,0 +1,472 @@
+"""Statements of the bank: which line pays which days of networks, and what differs."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import acting, bank_statements, settlement_files
+from cardledger.install.bank_statements import Result
+from cardledger.ledger.bank_statements import reader
+from cardledger.ledger.engine.due_settlements import DueSettlements
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.network_files.records import Code, RefusedError
+from tests.bank_statements import Line, line, statement_of
+from tests.command_process import run_command
+from tests.finance_world import Network
+from tests.integration.office import FIRST, LAST, Office, opened
+from tests.system.support import environment
+from tests.world import INBOX_KEY, World
+
+DAY: Final = FIRST + timedelta(days=9)
+_accounts: Final = count(1)
+
+
+def after(days: int) -> date:
+    return DAY + timedelta(days=days)
+
+
+@pytest.fixture(scope="module")
+def office(postgres_url: DatabaseUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with opened(postgres_url, tmp_path_factory.mktemp("bank")) as made:
+        yield made
+        book(made.world)
+        report = made.world.verify()
+        assert report.holds, report.differences
+
+
+def book(world: World) -> list[str]:
+    """Enqueue what is due, and decide it; return the outcomes."""
+    with psycopg.connect(world.worker_url) as connection:
+        DueSettlements(INBOX_KEY).enqueue_due(connection, datetime.now(UTC))
+    return [str(each.outcome) for each in world.drain(world.engine(), Lane.BULK)]
+
+
+@dataclass(slots=True)
+class Bank:
+    """A platform of its own with a network and an account at the bank."""
+
+    office: Office
+    network: Network
+    account: str = field(default_factory=lambda: f"ACCOUNT-{next(_accounts)}")
+    closing: int = 0
+
+    @property
+    def platform(self) -> Any:  # noqa: ANN401 - an id
+        return self.network.cardholder.owner.platform_id
+
+    def owes(self, day: date, amount: int, **changes: str) -> str:
+        """Import a file by which `amount` is due to the network; return its file_id."""
+        name = f"{self.network.name}-{day}-{next(_accounts)}"
+        kind, fees = ("FEE", amount) if amount > 0 else ("FEE_REVERSAL", -amount)
+        row = {"record": "D", "type": kind, "amount": str(fees), "currency": "USD"} | changes
+        self.network.imported(day, [row], file_id=name)
+        return name
+
+    def take(self, data: bytes, *, keep: bool = True, statement_id: str | None = None) -> Result:
+        file = io.BytesIO(data)
+
+        def read() -> reader.Statement:
+            return reader.read(file, account=self.account, statement_id=statement_id)
+
+        summary = reader.check(file, read())
+        with acting.as_person(self.network.login, may="prepare", reply_limit_s=None) as session:
+            return bank_statements.import_statement(
+                session, self.platform, summary, read(), keep=keep
+            )
+
+    def says(self, *lines: Line, statement_id: str | None = None) -> Result:
+        """Import a statement that follows the one before, and check its proof."""
+        statement_id = statement_id or f"S-{next(_accounts)}"
+        result = self.take(statement_of(*lines, opening=self.closing), statement_id=statement_id)
+        self.closing = result.closing
+        total = sum(int(each["amount"]) for each in lines)
+        assert result.proof.file == total == result.closing - result.opening
+        assert result.proof.ledger + result.proof.difference == total
+        assert sum(each.difference for each in result.breaks) == result.proof.difference
+        return result
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.office.world.rows(query, self.platform)
+
+    def kinds(self) -> Counter[tuple[str, str, int]]:
+        """Return kind, state and difference of each break of statements."""
+        return Counter(
+            self.rows(
+                "SELECT kind, state, difference::bigint FROM finance.breaks"
+                " WHERE platform_id = %s AND statement_id IS NOT NULL"
+            )
+        )
+
+    def days(self) -> list[tuple[Any, ...]]:
+        """Return day, net, paid and open of each day of the network."""
+        return self.rows(
+            "SELECT settlement_date, net::bigint, paid::bigint, open::bigint"
+            " FROM finance.network_days WHERE platform_id = %s ORDER BY settlement_date"
+        )
+
+    def balances(self) -> dict[str, int]:
+        """Return the net of each account, debits less credits."""
+        return dict(
+            self.office.world.rows(
+                "SELECT account, net::bigint FROM finance.trial_balance(NULL, NULL, %s)"
+                " WHERE net <> 0",
+                self.platform,
+            )
+        )
+
+
+@pytest.fixture
+def bank(office: Office) -> Bank:
+    cardholder = office.world.cardholder(office.world.platform(), 1_000_000)
+    network = Network(office.world, cardholder, office.anna)
+    office.world.connection.execute(
+        "INSERT INTO calendars (name, valid_from, time_zone, cut_off, days, holidays)"
+        " VALUES (%s, '2019-01-01', 'UTC', '00:00', '{1,2,3,4,5,6,7}', '{}')",
+        [network.name],
+    )
+    return Bank(office, network)
+
+
+# --- lines that pay days --------------------------------------------------------------------------
+
+
+def test_a_line_pays_a_day_and_is_booked_once_on_its_booking_date(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+
+    result = bank.says(line(after(1), -1_000, "settlement"))
+    outcomes = [book(office.world), book(office.world)]
+
+    assert (result.state, result.open_breaks) == ("IMPORTED", 0)
+    assert result.matched == {"REFERENCE": 0, "AMOUNT": 1, "NETWORK": 0, "REST": 0}
+    assert outcomes == [["APPLIED"] * 2, []]
+    assert bank.rows(
+        "SELECT event, debit_kind, credit_kind, amount, posted_on FROM finance.journal"
+        " WHERE platform_id = %s AND event = 'BANK_LINE'"
+    ) == [("BANK_LINE", "NETWORK_SETTLEMENT", "SETTLEMENT_BANK", 1_000, after(1))]
+    assert bank.days() == [(DAY, 1_000, 1_000, 0)]
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+    assert "NETWORK_SETTLEMENT" not in bank.balances()
+
+
+def test_a_line_pays_the_days_of_a_weekend(bank: Bank, office: Office) -> None:
+    for day, amount in ((0, 1_000), (1, -300), (2, 50)):
+        bank.owes(after(day), amount)
+
+    result = bank.says(line(after(3), -750, f"{bank.network.name} settlement"))
+    book(office.world)
+
+    assert (result.open_breaks, result.matched["AMOUNT"]) == (0, 1)
+    assert bank.days() == [
+        (DAY, 1_000, 1_000, 0),
+        (after(1), -300, -300, 0),
+        (after(2), 50, 50, 0),
+    ]
+
+
+def test_the_network_pays_when_it_owes(bank: Bank, office: Office) -> None:
+    bank.owes(DAY, -700)
+
+    bank.says(line(after(1), 700))
+    book(office.world)
+
+    assert bank.balances()["SETTLEMENT_BANK"] == 700
+    assert bank.days() == [(DAY, -700, -700, 0)]
+
+
+def test_a_line_that_names_a_file_pays_that_one(bank: Bank) -> None:
+    bank.says(line(after(-1), -1))  # Days from here on are asked for.
+    bank.owes(DAY, 500)
+    named = bank.owes(after(1), 500)
+
+    result = bank.says(line(after(2), -500, f"SETTLEMENT {named.lower()}."))
+
+    assert result.matched["REFERENCE"] == 1
+    assert bank.rows(
+        "SELECT settlement_date FROM finance.bank_payments p JOIN finance.files f"
+        " USING (network_file_id, settlement_date) WHERE f.platform_id = %s"
+    ) == [(after(1),)]
+    assert bank.kinds() == {("NOT_PAID", "open", 500): 1, ("BANK_ONLY", "open", -1): 1}
+
+
+def test_equal_days_are_paid_in_order_and_unequal_ones_are_not_guessed(bank: Bank) -> None:
+    bank.owes(DAY, 100)
+    bank.owes(after(1), 100)
+    bank.owes(after(2), 200)
+
+    first = bank.says(line(after(3), -200, "?"))
+
+    assert first.breaks[0].kind == "BANK_ONLY"
+    [(candidates,)] = bank.rows("SELECT candidates FROM finance.breaks WHERE platform_id = %s")
+    assert len(candidates) == 2
+    second = bank.says(line(after(3), -100, "a"), line(after(3), -100, "b"))
+    assert second.matched["AMOUNT"] == 2
+    assert bank.kinds() == {("BANK_ONLY", "explained", 0): 1}
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def test_a_line_that_names_the_network_and_differs_is_paid_but_not_that(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+
+    result = bank.says(line(after(1), -995, f"{bank.network.name} less charges"))
+    book(office.world)
+
+    assert result.open_breaks == 1
+    assert bank.kinds() == {("BANK_DIFFERS", "open", 5): 1}
+    assert bank.days() == [(DAY, 1_000, 995, 5)]
+    rest = bank.says(line(after(3), -5, f"{bank.network.name} rest"))
+    book(office.world)
+    assert rest.matched["REST"] == 1
+    assert bank.kinds() == {("BANK_DIFFERS", "explained", 0): 1}
+    assert bank.days() == [(DAY, 1_000, 1_000, 0)]
+    proofs = bank.rows(
+        "SELECT p.ledger::bigint, p.difference::bigint, p.statement::bigint"
+        " FROM finance.statement_proofs p JOIN finance.bank_statements s USING (statement_id)"
+        " WHERE s.platform_id = %s ORDER BY p.proved_at, p.statement DESC, p.is_latest"
+    )
+    assert sorted(proofs) == sorted([(-1_000, 5, -995), (-995, 0, -995), (-5, 0, -5)])
+
+
+def test_what_pays_nothing_is_a_break_and_is_not_booked(bank: Bank, office: Office) -> None:
+    bank.owes(DAY, 1_000)
+
+    result = bank.says(line(after(1), -12, "=HYPERLINK(1)"), line(after(1), 4_000, "customer"))
+    book(office.world)
+
+    assert result.open_breaks == 2
+    assert bank.kinds() == {("BANK_ONLY", "open", -12): 1, ("BANK_ONLY", "open", 4_000): 1}
+    assert "SETTLEMENT_BANK" not in bank.balances()
+
+
+def test_a_day_that_is_passed_over_is_not_paid_until_a_later_line_pays_it(
+    bank: Bank, office: Office
+) -> None:
+    bank.says(line(after(-1), -1))
+    bank.owes(DAY, 1_000)
+    bank.owes(after(1), 70)
+
+    first = bank.says(line(after(2), -70))
+    assert [(each.kind, each.difference) for each in first.breaks] == [("NOT_PAID", 1_000)]
+    second = bank.says(line(after(4), -1_000))
+    book(office.world)
+
+    assert second.open_breaks == 0
+    assert bank.kinds() == {("NOT_PAID", "explained", 0): 1, ("BANK_ONLY", "open", -1): 1}
+    assert [row[-1] for row in bank.days()] == [0, 0]
+
+
+def test_a_day_is_not_paid_after_five_days(bank: Bank) -> None:
+    bank.owes(after(0), 1_000)
+    assert bank.says(line(after(0), 1), line(after(4), 1)).open_breaks == 2
+    bank.says(line(after(5), 1))
+
+    assert bank.kinds()["NOT_PAID", "open", 1_000] == 1
+
+
+def test_a_file_that_comes_after_its_payment_explains_it(bank: Bank, office: Office) -> None:
+    assert bank.says(line(after(1), -1_000)).open_breaks == 1
+
+    bank.owes(DAY, 1_000)
+    book(office.world)
+
+    assert bank.kinds() == {("BANK_ONLY", "explained", 0): 1}
+    assert bank.days() == [(DAY, 1_000, 1_000, 0)]
+
+
+def test_what_a_person_has_resolved_is_not_matched_any_more(bank: Bank, office: Office) -> None:
+    bank.says(line(after(1), -1_000))
+    [(key,)] = bank.rows("SELECT break_id FROM finance.breaks WHERE platform_id = %s")
+    with acting.as_person(office.ben, may="approve") as session:
+        settlement_files.resolve(session, key, "resolved", "booked by hand")
+
+    bank.owes(DAY, 1_000)
+
+    assert bank.kinds() == {("BANK_ONLY", "resolved", -1_000): 1}
+
+
+def test_a_currency_is_matched_by_itself(bank: Bank) -> None:
+    bank.owes(DAY, 1_000, currency="JPY")
+
+    yen = bank.says(line(after(1), -1_000, currency="JPY"))
+    usd = Bank(bank.office, bank.network).says(line(after(1), -1_000))
+
+    assert (yen.open_breaks, usd.open_breaks) == (0, 1)
+
+
+def test_greatest_amounts_are_taken(bank: Bank, office: Office) -> None:
+    most = 2**63 - 1
+    bank.owes(DAY, most)
+
+    result = bank.says(line(after(1), -most))
+
+    assert (result.open_breaks, result.closing) == (0, -most)
+    book(office.world)
+    assert bank.balances()["SETTLEMENT_BANK"] == -most
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+def test_a_statement_is_taken_once_whatever_its_bytes(bank: Bank) -> None:
+    lines = [line(after(1), -5, "a"), line(after(2), 7, "b, c")]
+    data = statement_of(*lines)
+
+    first = bank.take(data, statement_id="S")
+    again = bank.take(b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n"), statement_id="S")
+
+    assert (first.state, again.state) == ("IMPORTED", "ALREADY_IMPORTED")
+    assert again.breaks == first.breaks
+    with pytest.raises(RefusedError) as caught:
+        bank.take(statement_of(lines[0]), statement_id="S")
+    assert (caught.value.code, caught.value.column) == (Code.FILE_ID_REUSED, "statement_id")
+
+
+def test_a_gap_between_statements_is_reported(bank: Bank) -> None:
+    first = bank.take(statement_of(line(after(1), -5), opening=100), statement_id="1")
+    third = bank.take(statement_of(line(after(5), -5), opening=80), statement_id="3")
+    second = bank.take(statement_of(line(after(3), -15), opening=95), statement_id="2")
+    again = bank.take(statement_of(line(after(5), -5), opening=80), statement_id="3")
+
+    assert [each.gap for each in (first, third, second, again)] == [None, -15, None, None]
+
+
+def test_of_two_imports_at_once_one_wins(bank: Bank, office: Office) -> None:
+    bank.owes(DAY, 1_000)
+    data = statement_of(line(after(1), -1_000))
+
+    with ThreadPoolExecutor(2) as threads:
+        states = [
+            each.state for each in threads.map(lambda d: bank.take(d, statement_id="S"), [data] * 2)
+        ]
+
+    book(office.world)
+    assert sorted(states) == ["ALREADY_IMPORTED", "IMPORTED"]
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+
+
+def test_a_dry_run_keeps_nothing(bank: Bank) -> None:
+    result = bank.take(statement_of(line(after(1), -5)), keep=False)
+
+    assert (result.state, result.open_breaks) == ("DRY_RUN", 1)
+    assert bank.rows("SELECT FROM finance.bank_statements WHERE platform_id = %s") == []
+
+
+def test_people_cannot_write_the_tables(bank: Bank) -> None:
+    with psycopg.connect(bank.network.login) as connection:
+        for statement in (
+            "INSERT INTO cardledger.bank_lines DEFAULT VALUES",
+            "SELECT cardledger.match_bank(NULL, 'USD')",
+            "SELECT finance.finish_statement(gen_random_uuid(), 'x')",
+        ):
+            with pytest.raises(psycopg.Error), connection.transaction():
+                connection.execute(statement.encode())
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_it_found(bank: Bank, office: Office) -> None:
+    bank.owes(DAY, 1_000)
+    path = office.folder / f"{bank.account}.csv"
+    path.write_bytes(statement_of(line(after(1), -1_000), line(after(2), -3)))
+    arguments = ("bank", str(path), "--account", bank.account, "--platform", str(bank.platform))
+    env = environment(DATABASE_URL=office.anna)
+
+    dry = run_command(*arguments, "--dry-run", "--json", env=env, cwd=office.folder)
+    done = run_command(*arguments, env=env, cwd=office.folder)
+    again = run_command(*arguments, "--json", env=env, cwd=office.folder)
+    listed = run_command(
+        "breaks", "list", "--kind", "BANK_ONLY", "--json", env=env, cwd=office.folder
+    )
+
+    assert (dry.returncode, done.returncode, again.returncode) == (1, 1, 1), done.stderr
+    assert json.loads(dry.stdout)["state"] == "DRY_RUN"
+    assert json.loads(again.stdout) == {
+        "state": "ALREADY_IMPORTED",
+        "account": bank.account,
+        "fileId": f"{after(1)}..{after(2)} USD",
+        "currency": "USD",
+        "firstDay": str(after(1)),
+        "lastDay": str(after(2)),
+        "opening": 0,
+        "closing": -1_003,
+        "gap": None,
+        "lines": 2,
+        "matched": {"REFERENCE": 0, "AMOUNT": 1, "NETWORK": 0, "REST": 0},
+        "breaks": [{"kind": "BANK_ONLY", "currency": "USD", "count": 1, "difference": -3}],
+        "proof": [{"currency": "USD", "ledger": -1_000, "difference": -3, "file": -1_003}],
+        "openBreaks": 1,
+    }
+    assert "proof USD: expected -1000 + differences -3 = statement -1003" in done.stdout
+    found = [json.loads(each) for each in listed.stdout.splitlines()]
+    assert [
+        (each["network"], each["fileAmount"], each["difference"])
+        for each in found
+        if each["fileId"] == f"{after(1)}..{after(2)} USD"
+    ] == [(None, -3, -3)]
+
+
+def test_a_refusal_is_in_the_audit_and_shows_no_card_number(bank: Bank, office: Office) -> None:
+    path = office.folder / f"{bank.account}.csv"
+    path.write_bytes(statement_of(line(after(1), -5, "card 4111 1111 1111 1111 paid")))
+    env = environment(DATABASE_URL=office.anna)
+
+    ended = run_command("bank", str(path), "--json", env=env, cwd=office.folder)
+
+    assert ended.returncode == 2, ended.stderr
+    assert json.loads(ended.stdout) == {
+        "state": "REFUSED",
+        "code": "PAN_FOUND",
+        "line": 2,
+        "column": "description",
+        "message": "the field has a card number: files with card numbers are not kept",
+    }
+    assert "4111" not in ended.stdout + ended.stderr
+    assert office.world.rows("SELECT FROM finance.audit WHERE detail::text LIKE '%%4111%%'") == []
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+def test_unpaid_days_and_breaks_of_the_bank_are_in_the_way_of_a_closing(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(after(-1), 500)  # Before the first statement: it is not asked for.
+    bank.owes(DAY, 1_000)
+
+    def in_the_way() -> set[tuple[str, int]]:
+        return {
+            (kind, found)
+            for kind, found, detail in office.world.rows(
+                "SELECT kind, found, detail FROM finance.in_the_way(%s, %s)", FIRST, LAST
+            )
+            if str(bank.platform) in detail
+        }
+
+    assert ("UNPAID_DAY", 1) not in in_the_way()
+    bank.says(line(DAY, -1))
+    assert ("UNPAID_DAY", 1) in in_the_way()
+    bank.says(line(after(1), -1_000))
+    assert ("UNPAID_DAY", 1) not in in_the_way()
+    kinds = {
+        kind
+        for kind, _ in office.world.rows(
+            "SELECT kind, found FROM finance.in_the_way(%s, %s)", FIRST, LAST
+        )
+    }
+    assert "BANK_ONLY" in kinds
