@@ -7,7 +7,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Date,
-    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -146,11 +145,6 @@ bank_payments = Table(
         " completes another line.",
     ),
     PrimaryKeyConstraint("statement_id", "line", "file_id"),
-    ForeignKeyConstraint(
-        ["statement_id", "line"],
-        ["bank_lines.statement_id", "bank_lines.line"],
-        name="bank_payments_line_fkey",
-    ),
     CheckConstraint("rule IN ('REFERENCE', 'AMOUNT', 'NETWORK', 'REST')", name="rule"),
     CheckConstraint(
         "num_nulls(rest_of_statement_id, rest_of_line) = CASE rule WHEN 'REST' THEN 0 ELSE 2 END",

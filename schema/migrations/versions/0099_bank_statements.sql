@@ -67,7 +67,6 @@ CREATE TABLE bank_payments (
     currency TEXT NOT NULL,
     rule TEXT NOT NULL,
     CONSTRAINT bank_payments_pkey PRIMARY KEY (statement_id, line, file_id),
-    CONSTRAINT bank_payments_line_fkey FOREIGN KEY (statement_id, line) REFERENCES bank_lines (statement_id, line),
     CONSTRAINT bank_payments_rule_check CHECK (rule IN ('REFERENCE', 'AMOUNT', 'NETWORK', 'REST')),
     CONSTRAINT bank_payments_rest_check CHECK (num_nulls(rest_of_statement_id, rest_of_line) = CASE rule WHEN 'REST' THEN 0 ELSE 2 END)
 );
