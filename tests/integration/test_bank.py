@@ -17,6 +17,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import acting, bank_statements, settlement_files
 from cardledger.install.bank_statements import Result
 from cardledger.ledger.bank_statements import reader
+from cardledger.ledger.bank_statements.statement import Statement
 from cardledger.ledger.engine.due_settlements import DueSettlements
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.network_files.records import Code, RefusedError
@@ -24,7 +25,8 @@ from tests.bank_statements import Line, line, statement_of
 from tests.command_process import run_command
 from tests.finance_world import Network
 from tests.integration.office import FIRST, LAST, Office, opened
-from tests.system.support import environment
+from tests.system.support import COMMAND, environment, started
+from tests.waiting import eventually, limit_s
 from tests.world import INBOX_KEY, World
 
 DAY: Final = FIRST + timedelta(days=9)
@@ -75,7 +77,7 @@ class Bank:
     def take(self, data: bytes, *, keep: bool = True, statement_id: str | None = None) -> Result:
         file = io.BytesIO(data)
 
-        def read() -> reader.Statement:
+        def read() -> Statement:
             return reader.read(file, account=self.account, statement_id=statement_id)
 
         summary = reader.check(file, read())
@@ -470,3 +472,38 @@ def test_unpaid_days_and_breaks_of_the_bank_are_in_the_way_of_a_closing(
         )
     }
     assert "BANK_ONLY" in kinds
+
+
+def test_an_import_that_is_killed_was_never_begun_and_can_be_repeated(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+    lines = [line(after(1), 1 + n % 7, f"line {n}") for n in range(60_000)]
+    path = office.folder / f"{bank.account}.csv"
+    path.write_bytes(statement_of(*lines, line(after(1), -1_000)))
+    arguments = ("bank", str(path), "--account", bank.account, "--platform", str(bank.platform))
+    env = environment(DATABASE_URL=office.anna)
+
+    with started([*COMMAND, *arguments], env=env, cwd=office.folder) as process:
+        eventually(lambda: _is_importing(office.world))
+        process.kill()
+        process.wait(limit_s())
+    eventually(lambda: not _is_importing(office.world))
+    nothing = bank.rows("SELECT FROM finance.bank_statements WHERE platform_id = %s")
+    ended = run_command(*arguments, "--json", env=env, cwd=office.folder)
+    book(office.world)
+
+    assert nothing == []
+    assert ended.returncode == 1, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["state"], found["lines"], found["openBreaks"]) == ("IMPORTED", 60_001, 60_000)
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+
+
+def _is_importing(world: World) -> bool:
+    return bool(
+        world.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query LIKE '%%add_statement_lines%%' AND pid <> pg_backend_pid()"
+        )
+    )
