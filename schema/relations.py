@@ -146,6 +146,20 @@ FUNCTIONS: Final = {
         "prove_statements(uuid, text)",
         "rematch_bank()",
     ),
+    "0106": (
+        "match_files(uuid[])",
+        "waiting_files(uuid, boolean)",
+        "match_network_file(uuid, boolean, integer)",
+        "prove_file(uuid, boolean)",
+        "find_events(uuid, text)",
+        "match_equal(uuid, boolean)",
+        "match_references(uuid, text, boolean)",
+        "match_tokens(uuid, text, boolean)",
+        "find_card_events(uuid, text)",
+        "find_causes(uuid)",
+        "open_breaks_of_matches(uuid)",
+    ),
+    "0108": ("entries_sha256(date, date)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -179,6 +179,13 @@ settlement_details = Table(
     ),
     comment="What the network said about the settlement of an event, append-only; no row: nothing.",
 )
+# Some pages for a million rows, which are recorded in about the order of their days.
+Index(
+    "settlement_details_day_idx",
+    settlement_details.c.settlement_date,
+    postgresql_using="brin",
+    postgresql_with={"pages_per_range": "32"},
+)
 
 conversion_details = Table(
     "conversion_details",

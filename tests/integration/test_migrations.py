@@ -236,6 +236,17 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "uma_receiver",
         "find_invitation",
         "claim_invitation",
+        "match_files",
+        "waiting_files",
+        "prove_file",
+        "find_events",
+        "match_equal",
+        "match_references",
+        "match_tokens",
+        "find_card_events",
+        "find_causes",
+        "open_breaks_of_matches",
+        "entries_sha256",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:
