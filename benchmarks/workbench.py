@@ -204,8 +204,10 @@ class Ran:
     memory_mb: float
 
 
-def run_command(url: DatabaseUrl, *arguments: str) -> Ran:
+def run_command(url: DatabaseUrl, *arguments: str, code: int = 0) -> Ran:
     """Run the command `cardledger` on the database at `url`, in a process of its own.
+
+    It must end with `code`.
 
     Its memory is polled: the maximum that the system reports includes the parent process.
     """
@@ -223,7 +225,7 @@ def run_command(url: DatabaseUrl, *arguments: str) -> Ran:
         seconds = perf_counter() - started
         printed.seek(0)
         output = printed.read().decode()
-    assert process.returncode == 0, f"{' '.join(arguments)} failed: {output}"
+    assert process.returncode == code, f"{' '.join(arguments)} failed: {output}"
     return Ran(output=output, seconds=seconds, memory_mb=memory_mb)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import psycopg
 
 from benchmarks import workbench
-from benchmarks.parts import stored_events
+from benchmarks.parts import settlement_files, stored_events
 from benchmarks.parts.engine import Progress
 from benchmarks.results.figures import Figure, quantile
 from benchmarks.workbench import Bench, Ran
@@ -52,6 +52,7 @@ def measure(
     memory = [each.memory_mb for each in ran]
     yield _least("memory of the trial balance at most", "MB", memory, None)
     yield from _exports(bench, entries, rounds, progress)
+    yield from settlement_files.measure(bench, rounds=rounds, progress=progress)
 
 
 def _least(name: str, unit: str, values: list[float], bar: float | None) -> Figure:

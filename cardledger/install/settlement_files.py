@@ -5,6 +5,7 @@ Source: docs/decisions/0076-settlement-files.md
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -68,6 +69,19 @@ class Result:
     open_breaks: int
 
 
+def check_right(session: Session) -> None:
+    """Raise CommandError if the person may not prepare: what is refused is kept by it, too."""
+    [(may,)] = session.rows(
+        "SELECT has_function_privilege('{finance}.finish_file(uuid, text, jsonb)', 'EXECUTE')"
+    )
+    if not may:
+        raise CommandError(
+            f"role {session.connection.info.user} lacks the right to prepare, which files of a"
+            " network need; set DATABASE_URL to the login of a person of"
+            " `cardledger person add NAME --may prepare`"
+        )
+
+
 def import_file(session: Session, platform: Id, file: SettlementFile, *, keep: bool) -> Result:
     """Import `file` and match its lines, in one database transaction that `keep` says to commit.
 
@@ -78,10 +92,7 @@ def import_file(session: Session, platform: Id, file: SettlementFile, *, keep: b
         # One snapshot: the ledger may not change between the lines and their proof.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         key = _begun(session, platform, file)
-        lines = iter(file)
-        while block := tuple(islice(lines, _BLOCK_LINES)):
-            if key is not None:
-                _add(session, key, block)
+        _add_all(session, key, iter(file))
         if key is None:
             key = _same(session, platform, file)
             state = ALREADY_IMPORTED
@@ -168,7 +179,26 @@ def _begun(session: Session, platform: Id, file: SettlementFile) -> Id | None:
     return found
 
 
-def _add(session: Session, key: Id, lines: tuple[Line, ...]) -> None:
+def _add_all(session: Session, key: Id | None, lines: Iterator[Line]) -> None:
+    """Add `lines` to the file `key`; without one only read them.
+
+    While PostgreSQL writes a block, the next one is read.
+    """
+    with ThreadPoolExecutor(1) as writer:
+        writing: Future[None] | None = None
+        while block := tuple(islice(lines, _BLOCK_LINES)):
+            if key is None:
+                continue
+            columns = _columns(block)
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(_add, session, key, columns)
+        if writing is not None:
+            writing.result()
+
+
+def _columns(lines: tuple[Line, ...]) -> list[str]:
+    """Return a text for each argument of the function that adds lines."""
     columns = [
         _SEPARATOR.join(["" if value is None else str(value) for value in column])
         for column in zip(*lines, strict=True)
@@ -178,6 +208,10 @@ def _add(session: Session, key: Id, lines: tuple[Line, ...]) -> None:
     columns[interchange] = _SEPARATOR.join(
         ["" if line.interchange is None else interchange_text(line.interchange) for line in lines]
     )
+    return columns
+
+
+def _add(session: Session, key: Id, columns: list[str]) -> None:
     places = ", ".join(["%s"] * (len(columns) + 1))
     session.rows(f"SELECT {{finance}}.add_lines({places})", key, *columns)
 

@@ -42,7 +42,7 @@ _OF_HEADER: Final = (
     ("settlement_date", _DATE, Code.BAD_DATE),
     ("cycle", _CYCLE, Code.BAD_HEADER),
 )
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _SCALE: Final = 10**fields.INTERCHANGE_PLACES
 _FEES: Final = (LineType.FEE.value, LineType.FEE_REVERSAL.value)
 
@@ -286,6 +286,19 @@ def _misplaced(record: str, row: Sequence[str], number: int) -> RefusedError:
 
 def _differs(code: Code, column: str, message: str, line: int) -> RefusedError:
     return RefusedError(code, message, line=line, column=column)
+
+
+def _kept_encoder() -> Callable[[Sequence[object]], str]:
+    """Return what `_ENCODER.encode` is, without making an encoder for each line of a file."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _ENCODER.encode
+    quoted = json.encoder.encode_basestring
+    encode = make(None, _ENCODER.default, quoted, None, ":", ",", False, False, True)  # noqa: FBT003 - in C
+    return lambda values: "".join(encode(values, 0))
+
+
+_ENCODE: Final = _kept_encoder()
 
 
 def _canonical(values: Sequence[object]) -> bytes:

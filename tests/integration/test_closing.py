@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from cardledger.embedded.child_server import files_of_wheel
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.books import closings, seals
 from cardledger.ledger.engine import writes
+from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import roles
@@ -28,7 +29,7 @@ from tests.integration import office as offices
 from tests.integration.office import FIRST, LAST, MONTH, OPEN, TODAY, Office
 from tests.system.support import environment
 from tests.waiting import eventually
-from tests.world import Cardholder, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, outcomes_of
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "finance.md").read_text(encoding="utf-8")
 PATH_WITH_PSQL: Final = os.pathsep.join(
@@ -260,6 +261,32 @@ def test_what_is_in_the_way_is_listed_with_how_to_clear_it(
     assert office.world.count("closings") == 0
 
 
+def test_what_two_people_have_resolved_is_not_in_the_way(
+    office: Office, cardholder: Cardholder
+) -> None:
+    reversal = office.world.event("CLEARING_REVERSAL", cardholder, "T9", 50, occurredAt=noon(LAST))
+    assert office.process(cardholder, reversal) == ["PARKED"]
+    [(item,)] = office.world.rows("SELECT id FROM suspense_items")
+    with psycopg.connect(office.anna, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT finance.prepare_suspense_resolution(%s, 'disputed')", [item]
+        ).fetchone()
+    assert row is not None
+    with psycopg.connect(office.ben, autocommit=True) as connection:
+        connection.execute("SELECT finance.approve_adjustment(%s)", [row[0]])
+    with psycopg.connect(office.world.worker_url) as connection:
+        ApprovedAdjustments(INBOX_KEY).enqueue_due(connection, datetime.now(UTC))
+    office.world.drain(office.world.engine(), Lane.BULK)
+
+    listed = json.loads(office.close(office.anna, MONTH, "--json").stdout)["inTheWay"]
+
+    assert "PARKED" not in {each["kind"] for each in listed}
+    clearing = office.world.clearing(cardholder, "T9", 50)
+    assert office.process(cardholder, clearing) == ["APPLIED"], "the reversal is applied after it"
+    assert office.world.count("parked") == 0
+    office.world.check_books(cardholder)
+
+
 def test_exceptions_are_kept_by_name_with_reason_and_person(
     office: Office, cardholder: Cardholder
 ) -> None:
@@ -339,7 +366,11 @@ def test_an_entry_after_the_verification_has_to_be_verified(
         ([MONTH, "--day", str(LAST)], 2, "name a month"),
         ([f"{TODAY:%Y-%m}"], 1, "has not ended"),
         (["9999-12"], 1, "has not ended"),
-        (["2019-10"], 1, "is closed already"),
+        (
+            ["2019-10"],
+            1,
+            f"is before the first day of the books, {FIRST}: there is nothing to close",
+        ),
         (["--day", str(LAST)], 1, f"close those from {FIRST} on first"),
         (["--day", str(TODAY)], 1, "has not ended"),
     ],
@@ -479,6 +510,27 @@ def test_an_approval_that_was_interrupted_is_completed_by_the_next(
         pytest.raises(psycopg.DatabaseError, match="are not those of its seal"),
     ):
         connection.execute("SELECT finance.seal_closing(%s, 1, %s, 4)", [key, "0" * 64])
+
+
+def test_a_seal_that_is_not_of_the_entries_is_refused(
+    office: Office,
+    cardholder: Cardholder,  # noqa: ARG001 - entries to seal
+) -> None:
+    assert office.verify().returncode == 0
+    key = office.state(office.anna, MONTH)["id"]
+    with psycopg.connect(office.ben, autocommit=True) as connection:
+        connection.execute("SELECT finance.approve_closing(%s)", [key])
+        for version, digest, problem in (
+            (1, "0" * 64, "is not that of the entries"),
+            (1, None, "is not that of the entries"),
+            (2, "0" * 64, "has version 1"),
+        ):
+            with pytest.raises(psycopg.DatabaseError, match=problem):
+                connection.execute(
+                    "SELECT finance.seal_closing(%s, %s, %s, 4)", [key, version, digest]
+                )
+    assert office.world.count("seals") == 0
+    assert office.state(office.ben, "approve", key)["state"] == "SEALED"
 
 
 def test_a_seal_counts_what_was_read(office: Office, cardholder: Cardholder) -> None:  # noqa: ARG001 - entries to seal

@@ -6,6 +6,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, Final
 from cardledger.commands.daily.arguments import key_of, printable
 from cardledger.config import configuration
 from cardledger.config.errors import FAILURE, USAGE, CommandError
+from cardledger.embedded.servers import ServerError
 from cardledger.install import acting, discovery, settlement_files
 from cardledger.install.settlement_files import Result
 from cardledger.ledger.network_files import profile as profiles
@@ -36,7 +38,7 @@ def reconcile(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Import the file at `path`, match it and print the result; return the exit code."""
     by_profile = None if profile is None else _profile(profile)
-    with opened(path) as file:
+    with _failing_with_usage(), opened(path) as file:
         try:
             if dry_run:
                 for _ in reader.read(file, by_profile):
@@ -53,7 +55,10 @@ def reconcile(  # noqa: PLR0913 - the options of the command
 
 def rematch(*, as_json: bool, data_dir: Path | None) -> int:
     """Match open breaks again and print the files that have some; return the exit code."""
-    with session(data_dir, may="prepare", is_long=True) as person:
+    with (
+        _failing_with_usage(),
+        session(data_dir, may="prepare", is_long=True) as person,
+    ):
         results = settlement_files.rematch(person)
     count = sum(result.open_breaks for result in results)
     document = {
@@ -64,6 +69,18 @@ def rematch(*, as_json: bool, data_dir: Path | None) -> int:
     text = "\n".join([*map(as_text, results), f"{len(results)} files, {count} open breaks"])
     show(document, text, as_json=as_json)
     return FAILURE if count else 0
+
+
+@contextmanager
+def _failing_with_usage() -> Iterator[None]:
+    """End a failure with 2: 1 says that breaks are open, to those who act on it."""
+    try:
+        yield
+    except (CommandError, ServerError) as error:
+        raise CommandError(str(error), code=USAGE) from None
+    except Exception:  # noqa: BLE001 - else Python would end with 1
+        traceback.print_exc()
+        raise CommandError("reconcile failed; this is a defect", code=USAGE) from None
 
 
 @contextmanager
@@ -89,6 +106,7 @@ def _imported(
     *,
     keep: bool,
 ) -> Result:
+    settlement_files.check_right(person)
     try:
         of_platform = (
             settlement_files.platform_of(person)

@@ -40,8 +40,10 @@ _LINES: Final = "open_breaks_of_lines(uuid)"
 # Another revision may have changed other parts of the function: only the cause is.
 _CAUSE: Final = (
     "                ORDER BY r.recorded_at DESC LIMIT 1\n            ), 'NO_EVENT') END,",
-    "                ORDER BY r.recorded_at DESC LIMIT 1\n            ),"
-    " (SELECT s.cause FROM line_causes s WHERE s.line = k.line), 'NO_EVENT') END,",
+    (
+        "                ORDER BY r.recorded_at DESC LIMIT 1\n            ),"
+        " (SELECT s.cause FROM line_causes s WHERE s.line = k.line), 'NO_EVENT') END,"
+    ),
 )
 
 
