@@ -452,6 +452,16 @@ STORIES: Final[tuple[Story, ...]] = (
     late_for_two_lines,
 )
 
+LATE_STORIES: Final[tuple[Story, ...]] = (
+    corrected,
+    parked_on_another_day,
+    late,
+    late_on_another_day,
+    late_and_twice,
+    late_for_two_lines,
+)
+"""Those with events that come after the files."""
+
 
 def planned(
     network: Network, seed: int, days: Sequence[date], stories: Sequence[Story] = STORIES

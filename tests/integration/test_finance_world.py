@@ -3,6 +3,7 @@
 The days are those on which summer time and a month end.
 """
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import date
@@ -23,8 +24,10 @@ DAYS: Final = (date(2026, 10, 31), date(2026, 11, 1), date(2026, 11, 2))
 EDITS: Final = (
     *("KEEP",) * 4,
     *("DROP", "TWICE", "AMOUNT", "TYPE", "CURRENCY", "NO_REFERENCE", "ONLY_CARD"),
-    *("UNKNOWN", "NEXT_DAY", "LATE_EVENT"),
+    *("UNKNOWN", "NEXT_DAY", "LATE_EVENT", "SWAP", "OTHER_CARD"),
 )
+
+EXAMPLES: Final = int(os.environ.get("NETWORK_EXAMPLES", "12"))
 
 Planned = tuple[str, int, int, str]
 
@@ -83,6 +86,7 @@ def lines_of(network: Network, event: dict[str, Any], edit: str, day: int) -> li
         "NO_REFERENCE": {"reference": ""},
         "ONLY_CARD": {"reference": "", "token": ""},
         "UNKNOWN": {"reference": f"unknown-{event['reference']}", "token": ""},
+        "OTHER_CARD": {"card_id": "Card:00000000-0000-7000-8000-000000000001"},
     }
     if edit == "DROP":
         return []
@@ -122,7 +126,9 @@ def check(result: Result, ledger: Counter[str]) -> None:
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(plan=plans)
 def test_ledger_and_differences_are_the_file_for_any_edits(
@@ -139,6 +145,10 @@ def test_ledger_and_differences_are_the_file_for_any_edits(
     for event, edit, day in planned:
         for line_day, line in lines_of(network, event, edit, day):
             files[line_day].append(line)
+            lines_to_swap = [line for each in files.values() for line in each][-2:]
+            if edit == "SWAP" and len(lines_to_swap) > 1:
+                one, other = lines_to_swap
+                one["reference"], other["reference"] = other["reference"], one["reference"]
     data = {day: network.file(DAYS[day], files[day]) for day in sorted(files)}
 
     for day, content in data.items():
@@ -164,3 +174,10 @@ def test_ledger_and_differences_are_the_file_for_any_edits(
     before = network.breaks()
     network.rematch()
     assert network.breaks() == before
+    [(matched, lines, matched_events)] = office.world.rows(
+        "SELECT count(*), count(DISTINCT (m.file_id, m.line)),"
+        " count(DISTINCT (m.card_transaction_id, m.sequence))"
+        " FROM line_matches m JOIN network_files f ON f.id = m.file_id WHERE f.network = %s",
+        network.name,
+    )
+    assert matched == lines == matched_events

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,9 @@ from tests.settlement_files import Row
 from tests.system.support import environment
 from tests.waiting import eventually
 from tests.world import INBOX_KEY, Cardholder
+
+# A million takes minutes.
+LINES: Final = int(os.environ.get("NETWORK_FILE_LINES", "30000"))
 
 DAY: Final = date(2026, 10, 26)
 NEXT: Final = DAY + timedelta(days=1)
@@ -615,9 +619,11 @@ def test_an_import_that_is_killed_was_never_begun(
 ) -> None:
     events = [clearing(network, f"T{n}", 100 + n) for n in range(3)]
     network.send(*events)
-    unknown = [network.line(events[0], reference=f"u-{n}", token="") for n in range(30_000)]
+    count = LINES - len(events)
+    unknown = [network.line(events[0], reference=f"u-{n}", token="") for n in range(count)]
     path = tmp_path / "file.csv"
     path.write_bytes(network.file(DAY, [*map(network.line, events), *unknown]))
+    once = network.take(path.read_bytes(), keep=False)
     platform = str(network.cardholder.owner.platform_id)
     command = ("reconcile", str(path), "--platform", platform, "--json")
     running = subprocess.Popen(
@@ -642,5 +648,84 @@ def test_an_import_that_is_killed_was_never_begun(
     eventually(lambda: not is_adding_lines())
     assert network.breaks() == []
     result = network.take(path.read_bytes())
-    assert (result.state, result.lines, result.open_breaks) == ("IMPORTED", 30_003, 30_000)
-    assert result.matched["REFERENCE"] == 3
+    assert (result.state, result.lines, result.open_breaks) == ("IMPORTED", LINES, count)
+    assert result.matched["REFERENCE"] == len(events)
+    assert replace(result, state="") == replace(once, state=""), "as in one run"
+
+
+def test_who_had_a_break_assigned_does_not_resolve_it(network: Network, office: Office) -> None:
+    event, missing = clearing(network, "T1", 1_000), clearing(network, "T2", 5)
+    network.send(event)
+    network.imported(DAY, [network.line(event, amount="1001"), network.line(missing)])
+    differs, unknown = sorted(network.breaks(), key=lambda each: each.kind)
+
+    for found in (differs, unknown):
+        with acting.as_person(office.carla, may="prepare") as session:
+            settlement_files.assign(session, found.id, office.carla.role, None)
+            settlement_files.assign(session, found.id, office.anna.role, None)
+        for call in (
+            lambda session, key: settlement_files.resolve(session, key, "written_off", "mine"),
+            lambda session, key: settlement_files.resolve(session, key, "resolved", "mine"),
+            lambda session, key: settlement_files.make_event(session, key, "mine"),
+        ):
+            if found is differs and "make_event" in call.__code__.co_names:
+                continue
+            with (
+                pytest.raises(CommandError, match="who never worked on it"),
+                acting.as_person(office.carla, may="approve") as session,
+            ):
+                call(session, found.id)
+        with acting.as_person(office.ben, may="approve") as session:
+            assert settlement_files.resolve(session, found.id, "resolved", "ok") == "resolved"
+
+
+def test_a_missing_file_of_a_cycle_is_in_the_way_of_closing(
+    network: Network, office: Office
+) -> None:
+    day = date.today().replace(day=1) - timedelta(days=2)  # noqa: DTZ011 - of the last month
+    events = [clearing(network, f"T{n}", day=day, cycle=str(n)) for n in (1, 2)]
+    network.send(*events)
+    network.imported(day, [network.line(events[0])], cycle="1")
+
+    def missing() -> list[Any]:
+        return office.world.rows(
+            "SELECT found, detail FROM finance.in_the_way(%s, %s)"
+            " WHERE kind = 'MISSING_FILE' AND detail LIKE %s",
+            day.replace(day=1),
+            day,
+            f"{network.name} of %",
+        )
+
+    [(count, detail)] = missing()
+    assert (count, detail[-19:]) == (1, f"{day}, cycle 2")
+    network.imported(day, [network.line(events[1])], cycle="2")
+    assert missing() == []
+
+
+def test_only_open_breaks_end_the_command_with_1(
+    network: Network, office: Office, tmp_path: Path
+) -> None:
+    event = clearing(network, "T1")
+    network.send(event)
+    path = tmp_path / "file.csv"
+    path.write_bytes(network.file(DAY, [network.line(event)]))
+    bad = tmp_path / "bad.csv"
+    bad.write_bytes(b"no header")
+    away = office.anna.with_database("no-such-database")
+    platform = str(network.cardholder.owner.platform_id)
+
+    def refusal(url: DatabaseUrl, *arguments: str) -> str:
+        command = ("reconcile", *arguments, "--json")
+        ended = run_command(*command, env=environment(DATABASE_URL=url), cwd=tmp_path)
+        assert ended.returncode == 2, ended
+        assert not ended.stdout
+        return ended.stderr
+
+    unknown = "00000000-0000-7000-8000-000000000001"
+    assert "there is no platform" in refusal(office.anna, str(path), "--platform", unknown)
+    assert "PostgreSQL" in refusal(away, str(path), "--platform", platform)
+    assert "PostgreSQL" in refusal(away, "--rematch")
+    for file in (path, bad):
+        message = refusal(office.ben, str(file), "--platform", platform)
+        assert "lacks the right to prepare" in message
+        assert "--may prepare" in message

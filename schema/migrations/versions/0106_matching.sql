@@ -144,7 +144,14 @@ BEGIN
     CREATE TEMP TABLE ambiguous_lines (line integer) ON COMMIT DROP;
     CREATE TEMP TABLE line_causes (line integer PRIMARY KEY, cause text NOT NULL) ON COMMIT DROP;
 
+    -- Rows that statistics do not know yet are taken for few, and joined one by one with all others.
+    IF is_first THEN
+        ANALYZE network_lines (file_id, line);
+    END IF;
     PERFORM match_equal(file, is_first);
+    IF is_first THEN
+        ANALYZE line_matches (file_id, line, card_transaction_id, sequence);
+    END IF;
     PERFORM match_references(file, zone, is_first);
     IF depth >= 2 THEN
         PERFORM match_tokens(file, zone, is_first);
@@ -226,7 +233,8 @@ END $body$;
 -- Nearly all lines: the reference is there once among the lines and once among the events, and all
 -- else is equal, so is the card where the line has one. Later rounds see what is left: `open_lines`
 -- and `open_events`. Pairs of an import are not compared again (`new_matches`).
-CREATE FUNCTION match_equal(file uuid, is_first boolean) RETURNS void LANGUAGE plpgsql AS $body$
+CREATE FUNCTION match_equal(file uuid, is_first boolean) RETURNS void
+LANGUAGE plpgsql SET enable_nestloop = off AS $body$
 BEGIN
     CREATE TEMP TABLE open_lines ON COMMIT DROP AS
     SELECT n.line, n.type, n.amount, n.currency, n.reference, n.network_reference, n.token,
