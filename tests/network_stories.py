@@ -205,12 +205,11 @@ def parked_on_another_day(plan: Plan) -> None:
 
 def ignored(plan: Plan) -> None:
     """A line says the reference of an event that has changed nothing."""
-    file = plan.file()
-    for kind, outcome in (("AUTHORIZATION", "APPLIED"), *[("AUTHORIZATION_REVERSAL", "")] * 2):
-        event = plan.event(None, kind, amount=500, outcome=outcome or "APPLIED")
-    plan.events[-1].outcome = "IGNORED"
+    plan.event(None, "AUTHORIZATION", amount=500)
+    plan.event(None, "AUTHORIZATION_REVERSAL", amount=500)
+    again = plan.event(None, "AUTHORIZATION_REVERSAL", amount=500, outcome="IGNORED")
     row = {"record": "D", "type": "PRESENTMENT", "amount": "500", "currency": "USD"}
-    line = plan.write(file, row | {"reference": event.body["reference"]})
+    line = plan.write(plan.file(), row | {"reference": again.body["reference"]})
     plan.must(_only_in_file(line, "IGNORED"))
 
 
