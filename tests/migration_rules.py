@@ -51,7 +51,7 @@ _ALTERS: Final = r"\bALTER TABLE (?:IF EXISTS )?(?:ONLY )?\"?(?P<table>\w+)\"? .
 _CLAUSE: Final = r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))*"  # Up to the next comma.
 _VOLATILE: Final = r"(?:gen_random_uuid|random|clock_timestamp|nextval|timeofday|uuid\w*)\s*\("
 
-_FUNCTION: Final = r"\w+\([\w, ]*\)"
+_FUNCTION: Final = r"\w+\([\w, \[\]]*\)"
 
 # The previous release reads and writes the schema of this revision: forbidden on the way up, unless
 # the revision says which releases it is compatible with.
