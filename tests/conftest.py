@@ -80,7 +80,7 @@ _SERVER_FIXTURES: Final = frozenset({"postgres_url", "redis_url", "request"})
 
 @pytest.hookimpl(tryfirst=True)  # `-m` selects by the marker.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order tests by folder, mark those that use the servers, leave out those of a browser."""
+    """Order the tests by folder, mark those that use servers, leave out those of the browser."""
     for item in items:
         if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from cardledger.api.console import ROOT, assets, login
 from cardledger.api.console.context import Viewer
-from cardledger.api.console.pages import card_transactions, overview
+from cardledger.api.console.pages import card_transactions, overview, search
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.api.http.errors import unknown_path
@@ -14,6 +14,7 @@ from cardledger.api.http.errors import unknown_path
 PAGES: Final[tuple[APIRouter, ...]] = (
     overview.router,
     card_transactions.router,
+    search.router,
 )
 """The routers of all pages; a new page is added here (docs/console.md)."""
 

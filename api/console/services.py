@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from cardledger.api.console.rates import RateMemory
 from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 
 
@@ -35,6 +36,7 @@ class ConsoleServices:
 
     mode: ConsoleMode
     snapshots: SnapshotConnections
+    rates: RateMemory
 
 
 @asynccontextmanager
@@ -42,6 +44,6 @@ async def running(config: ConsoleConfig, database_url: str) -> AsyncIterator[Con
     """Yield the services of the console; connections open with the first page."""
     snapshots = SnapshotConnections(config.database_url or database_url)
     try:
-        yield ConsoleServices(mode=config.mode, snapshots=snapshots)
+        yield ConsoleServices(mode=config.mode, snapshots=snapshots, rates=RateMemory())
     finally:
         await snapshots.dispose()

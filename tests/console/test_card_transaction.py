@@ -1,19 +1,276 @@
-"""One card transaction: figures, the picture, and what is said about it, as HTML."""
+"""Card transactions as HTML: the list with its filters, and one with its picture and messages."""
 
-from tests.api.support import Api
+import re
+from html import unescape
+
+import psycopg
+import pytest
+
+from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.queries.purchase_history import PAGE_EVENTS
+from cardledger.ledger.storage.ids import new_id
+from tests.api.support import Api, made, ok
 from tests.console.person import Person, shown
+from tests.console.stories import Stories, play
+from tests.waiting import eventually
+
+FIGURE = re.compile(r'data-figure="([^"]+)"><dt>[^<]+</dt><dd>([^<]+)</dd>')
+TOTAL = re.compile(r"</span> ([^<]+)</span>")
+MANY = 10_000
 
 
-def tip(api: Api) -> str:
-    """Play a restaurant tip; return the id of the card transaction."""
+@pytest.fixture(scope="module")
+def stories(api: Api) -> Stories:
+    return play(api)
+
+
+def figures(page: str) -> dict[str, str]:
+    return dict(FIGURE.findall(page))
+
+
+def events(page: str) -> list[str]:
+    return re.findall(r'<tr role="row" id="event-(\d+)"', page)
+
+
+# --- one ------------------------------------------------------------------------------------------
+
+
+def test_the_tip_ends_with_fifteen_at_the_network(person: Person, stories: Stories) -> None:
+    page = shown(person.get(f"/card-transactions/{stories.tip}"))
+
+    assert figures(page) == {
+        "authorizedAmount": "12.50",
+        "pullSummary.totalAmount": "15.00",
+        "settledAmount": "15.00",
+        "refundedAmount": "0.00",
+        "releaseSummary.totalAmount": "0.00",
+        "heldAmount": "0.00",
+        "owedAmount": "0.00",
+    }
+    totals = page.partition('class="totals"')[2].partition("</tr>")[0]
+    assert TOTAL.findall(totals) == ["\N{MINUS SIGN}15.00", "0.00", "+15.00", "0.00"]
+    assert "12.50 USD was pulled; 12.50 USD pulled in total." in page
+    assert events(page) == ["1", "2", "3", "4"]
+
+
+def test_as_of_an_event_the_figures_are_those_of_the_webhook(
+    person: Person, stories: Stories
+) -> None:
+    pages = [
+        shown(person.get(f"/card-transactions/{stories.exception}", asOf=number))
+        for number in (2, 3, 4)
+    ]
+
+    assert [figures(page)["heldAmount"] for page in pages] == ["20.00", "20.00", "0.00"]
+    assert [figures(page)["owedAmount"] for page in pages] == ["0.00", "0.00", "25.00"]
+    assert [page.count('class="event later"') for page in pages] == [2, 1, 0]
+
+
+def test_money_that_comes_back_has_another_colour_and_shape(
+    person: Person, stories: Stories
+) -> None:
+    page = shown(person.get(f"/card-transactions/{stories.refund}"))
+
+    assert page.count('<g class="arrow back"') == 2
+    assert page.count('<g class="arrow forward"') == 3
+    assert "5.00 USD from network settlement to customer" in page  # For those who do not see it.
+
+
+def test_what_each_event_changed_is_named_for_the_figures(person: Person, stories: Stories) -> None:
+    page = shown(person.get(f"/card-transactions/{stories.tip}"))
+
+    changes = re.findall(r'data-changes="([^"]*)"', page)
+
+    assert changes[-1].split()[:2] == ["status", "settledAmount"]
+    assert {"heldAmount", "pullSummary.totalAmount"} <= set(changes[1].split())
+
+
+def test_the_messages_of_the_network_are_those_of_the_events(
+    person: Person, stories: Stories, api: Api
+) -> None:
+    [first, *_] = ok(api.get(f"/transactions/{stories.tip}/events"))["data"]
+
+    page = shown(person.get(f"/card-transactions/{stories.tip}"))
+
+    messages = page.partition('id="messages"')[2]
+    assert "<td>1–2</td><td><bdi>simulator</bdi></td>" in messages
+    assert first["reference"] in messages
+
+
+def test_a_rejection_with_the_key_of_a_message_is_shown(
+    person: Person, api: Api, config: ApiConfig
+) -> None:
     card = api.active_card()["id"]
-    purchase: str = api.authorize(card, 1_250, descriptor="BISTRO")["id"]
-    api.clear(card, purchase, 1_500)
-    return purchase
+    event = {
+        "type": "AUTHORIZATION",
+        "source": "visa",
+        "reference": "console-reused",
+        "issuerTransactionToken": "console-token",
+        "cardId": card,
+        "amount": 100,
+        "currency": "USD",
+        "merchant": {"descriptor": "KIOSK"},
+    }
+    url = f"{api.root}/network-events"
+    first = api.http.post(url, json=event).json()
+    api.http.post(url, json=event | {"amount": 200})
+
+    def look() -> str | None:
+        page = shown(person.get(f"/card-transactions/{first['cardTransaction']['id']}"))
+        return page if "Rejected with the same reference" in page else None
+
+    assert "console-reused" in eventually(look)
 
 
-def test_the_tip_ends_with_fifteen(person: Person, api: Api) -> None:
-    page = shown(person.get(f"/card-transactions/{tip(api)}"))
+def test_webhooks_are_shown_with_their_attempts(person: Person, api: Api) -> None:
+    made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/refused"}))
+    purchase = api.authorize(api.active_card()["id"], 100)["id"]
 
-    assert "BISTRO" in page
-    assert "15.00" in page
+    def look() -> str | None:
+        page = shown(person.get(f"/card-transactions/{purchase}"))
+        return page if 'class="attempt"' in page else None
+
+    assert "CARD_TRANSACTION.AUTHORIZED" in eventually(look)
+
+
+def test_ids_of_others_are_unknown_ids(person: Person, other_platform: Api) -> None:
+    foreign = other_platform.authorize(other_platform.active_card()["id"], 100)["id"]
+    unknown = f"CardTransaction:{new_id()}"
+
+    pages = [
+        shown(person.get(f"/card-transactions/{name}"), 404)
+        for name in (foreign, unknown, "CardTransaction:x", "Card:1", "%00")
+    ]
+
+    assert len(set(pages)) <= 2  # With and without what the router makes of %00.
+    assert "There is nothing here with this address or id" in pages[0]
+
+
+@pytest.mark.parametrize("query", ["asOf=0", "asOf=x", "from=99999999999", "asOf=-1"])
+def test_an_event_that_is_no_number_is_an_error(
+    person: Person, stories: Stories, query: str
+) -> None:
+    response = person.http.get(f"/console/card-transactions/{stories.tip}?{query}")
+
+    assert "That cannot be shown" in shown(response, 400)
+
+
+def test_an_event_beyond_the_last_is_the_last(person: Person, stories: Stories) -> None:
+    page = shown(person.get(f"/card-transactions/{stories.tip}", asOf=999))
+
+    assert "after all 4 events" in page
+
+
+def test_names_of_others_are_text_on_every_page(person: Person, stories: Stories) -> None:
+    for path in ("", "/card-transactions", f"/card-transactions/{stories.hostile}"):
+        page = shown(person.get(path))
+        assert "<script>alert" not in page
+        assert "&lt;script&gt;alert(1)" in page
+        assert "\u202e" not in page
+
+
+def test_the_secret_is_on_no_page(person: Person, stories: Stories, api: Api) -> None:
+    for path in ("", "/card-transactions", f"/card-transactions/{stories.tip}"):
+        assert api.tenant.client_secret not in shown(person.get(path))
+
+
+def test_the_command_makes_the_request_of_the_page(
+    person: Person, stories: Stories, api: Api
+) -> None:
+    page = shown(person.get(f"/card-transactions/{stories.tip}"))
+
+    command = unescape(re.findall(r'<code id="curl">(.*?)</code>', page)[0])
+
+    assert command == (
+        f"curl -u '{api.tenant.client_id}' '{api.http.base_url}transactions/{stories.tip}/events'"
+    )
+
+
+def test_ten_thousand_events_are_shown_in_pages(
+    person: Person, database_url: DatabaseUrl, api: Api
+) -> None:
+    purchase = api.authorize(api.active_card()["id"], 1_000)["id"]
+    key = purchase.removeprefix("CardTransaction:")
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO card_transaction_events (card_transaction_id, sequence, customer_id,"
+            " kind, amount, message_id, occurred_at, recorded_at)"
+            " SELECT card_transaction_id, n, customer_id, 'AUTHORIZED', 1, message_id, occurred_at,"
+            " recorded_at FROM card_transaction_events, generate_series(3, %s) AS n"
+            " WHERE card_transaction_id = %s AND sequence = 1",
+            [MANY, key],
+        )
+
+    last = shown(person.get(f"/card-transactions/{purchase}"))
+    middle = shown(person.get(f"/card-transactions/{purchase}", asOf=5_000))
+    first = shown(person.get(f"/card-transactions/{purchase}", **{"from": 1}))
+
+    assert events(last)[0::PAGE_EVENTS] == [str(MANY - PAGE_EVENTS + 1)]
+    assert "5000" in events(middle)
+    assert figures(middle)["authorizedAmount"] == "59.98"
+    assert len(events(first)) == PAGE_EVENTS
+    assert max(map(len, (last, middle, first))) < 400_000
+
+
+# --- the list -------------------------------------------------------------------------------------
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r'<a href="/console/card-transactions/(CardTransaction:[^"]+)">', page)
+
+
+def test_filters_select_and_an_empty_field_is_none(
+    person: Person, stories: Stories, api: Api
+) -> None:
+    tip = ok(api.get(f"/transactions/{stories.tip}"))
+    empty = {"status": "", "cardId": "", "customerId": "", "since": "", "minAmount": ""}
+
+    def found(**query: object) -> list[str]:
+        return names(shown(person.get("/card-transactions", **(empty | query))))
+
+    assert stories.tip in found()
+    assert stories.exception in found(status="EXCEPTION")
+    assert stories.tip not in found(status="EXCEPTION")
+    assert stories.tip in found(cardId=tip["cardId"], customerId=tip["customerId"])
+    assert stories.declined not in found(cardId=tip["cardId"])
+    assert stories.tip in found(accountId=tip["accountId"])
+    assert stories.declined in found(minAmount="9,000.00 usd")
+    assert stories.tip not in found(minAmount="15.01 USD")
+    assert stories.tip not in found(minAmount="1 EUR")
+    assert found(since="2999-01-01") == []
+    assert stories.tip in found(until="2999-01-01T00:00")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("status", "SOLD"),
+        ("cardId", "Customer:1"),
+        ("minAmount", "12.505 USD"),
+        ("minAmount", "12.50"),
+        ("minAmount", "9" * 30 + " USD"),
+        ("since", "yesterday"),
+        ("cursor", "forged"),
+        ("colour", "red"),
+    ],
+)
+def test_a_filter_that_is_not_understood_is_named(person: Person, name: str, value: str) -> None:
+    page = shown(person.get("/card-transactions", **{name: value}), 400)
+
+    assert name in page
+
+
+def test_pages_are_by_cursor_and_keep_their_filters(person: Person, api: Api) -> None:
+    card = api.active_card()["id"]
+    bought = [api.authorize(card, 100)["id"] for _ in range(5)]
+
+    first = shown(person.get("/card-transactions", cardId=card, limit=3))
+    [older] = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = shown(person.http.get(unescape(older)))
+    edited = unescape(older).replace("limit=3", "limit=4").replace(card, f"Card:{new_id()}")
+
+    assert names(first) + names(second) == bought[::-1]
+    assert "Newest" in second
+    assert 'rel="next"' not in second
+    shown(person.http.get(edited), 400)

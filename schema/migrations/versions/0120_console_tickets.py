@@ -14,6 +14,24 @@ _RIGHTS: Final = {
     "reader": "SELECT (api_token_id, created_at, expires_at)",
 }
 
+# When were the books verified last?
+_GRANT: Final = """
+DO $$ BEGIN
+    EXECUTE format('GRANT SELECT (id, verified_at) ON book_verifications TO %I',
+        current_database() || '_api');
+END $$
+"""
+
+_REVOKE: Final = """
+DO $$ DECLARE
+    api text := current_database() || '_api';
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = api) THEN
+        EXECUTE format('REVOKE SELECT (id, verified_at) ON book_verifications FROM %I', api);
+    END IF;
+END $$
+"""
+
 
 def upgrade() -> None:
     """Create the table; it is read before the platform is known, so it has no view."""
@@ -23,8 +41,10 @@ def upgrade() -> None:
             f"DO $$ BEGIN EXECUTE format('GRANT {rights} ON console_tickets TO %I',"
             f" current_database() || '_{suffix}'); END $$"
         )
+    op.execute(_GRANT)
 
 
 def downgrade() -> None:
     """Remove it: tickets end, sessions stay."""
+    op.execute(_REVOKE)
     op.execute("DROP TABLE console_tickets")

@@ -1,0 +1,116 @@
+"""The first page, and what it says when something is away."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from cardledger.api.app import ApiConfig
+from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.embedded.servers import DatabaseUrl
+from tests.api.support import Api, closed_port, server
+from tests.console.person import Person, shown
+from tests.console.stories import Stories, play
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def stories(api: Api) -> Stories:
+    return play(api)
+
+
+def line(page: str, name: str) -> str:
+    """Return the number beside a name."""
+    found = re.search(rf"<dt>{name}</dt><dd class=\"number\">(?:over )?([\d,]+)", page)
+    assert found is not None, name
+    return found[1]
+
+
+def test_it_counts_decisions_and_what_is_owed(person: Person, stories: Stories) -> None:  # noqa: ARG001 - the scene
+    page = eventually(lambda: re.search("(?s).*<dt>declined</dt>.*", shown(person.get(""))))[0]
+
+    assert int(line(page, "applied")) >= 10
+    assert line(page, "declined") == "1"
+    assert re.search(r'<b class="owes">25.00 USD</b> <span class="hint">in 1</span>', page)
+
+
+def test_it_counts_nothing_of_others(person: Person, other_platform: Api, stories: Stories) -> None:  # noqa: ARG001 - the scene
+    with Person(person.root) as other:
+        other.log_in(other_platform.tenant)
+        page = shown(other.get(""))
+
+    assert "No decision." in page
+    assert "Nothing is owed." in page
+    assert "No card transaction yet." in page
+
+
+def test_the_part_that_is_refreshed_is_the_same_part(person: Person) -> None:
+    part = shown(person.http.get("/console/live", headers={"HX-Request": "true"}))
+
+    assert part.lstrip().startswith('<div id="live" data-refreshed')
+    assert "<html" not in part
+
+
+def test_a_session_that_has_ended_leads_the_whole_page_to_the_login(root: str) -> None:
+    with Person(root) as stranger:
+        answer = stranger.http.get("/console/live", headers={"HX-Request": "true"})
+
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (401, "/console/login")
+
+
+def test_without_postgresql_a_page_says_so(config: ApiConfig, api: Api) -> None:
+    away = f"postgresql://nobody@127.0.0.1:{closed_port()}/away"
+    console = ConsoleConfig(mode=ConsoleMode.ACT, database_url=away)
+    with server(replace(config, console=console)) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+        pages = [
+            shown(visitor.get(path), 503) for path in ("", "/card-transactions", "/search?q=x")
+        ]
+
+    assert all("PostgreSQL does not answer" in page for page in pages)
+
+
+def test_without_redis_pages_work(config: ApiConfig, api: Api) -> None:
+    away = replace(config, redis_url=f"redis://127.0.0.1:{closed_port()}/0")
+    with server(away) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+
+        assert "Overview" in shown(visitor.get(""))
+
+
+def test_a_page_that_reads_for_too_long_says_what_to_do(
+    person: Person, database_url: DatabaseUrl, stories: Stories
+) -> None:
+    cancel = (
+        "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with (
+        psycopg.connect(database_url) as owner,
+        psycopg.connect(database_url, autocommit=True) as observer,
+    ):
+        owner.execute("LOCK TABLE conversion_details IN ACCESS EXCLUSIVE MODE")
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(person.get, f"/card-transactions/{stories.tip}")
+            # As the time limit of the statement does.
+            eventually(lambda: observer.execute(cancel).fetchone() == (1,) or reading.done())
+            page = shown(reading.result(), 503)
+
+    assert "took longer than 2 s" in page
+    assert "Narrow the filter" in page
+
+
+def test_pages_read_with_two_seconds_a_statement_and_write_nothing(
+    person: Person, database_url: DatabaseUrl
+) -> None:
+    shown(person.get(""))
+    with psycopg.connect(database_url) as observer:
+        statements = observer.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query LIKE '%book_verifications%' AND pid <> pg_backend_pid()"
+        ).fetchone()
+
+    assert statements is not None
+    assert statements[0] <= 2
