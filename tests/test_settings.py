@@ -172,6 +172,29 @@ def test_every_process_knows_whether_it_is_a_sandbox(
     assert processes.worker_config(settings).sandbox is meant
 
 
+@pytest.mark.parametrize(
+    ("variables", "is_on_loopback", "mode"),
+    [
+        ({}, True, "act"),
+        ({}, False, "off"),
+        ({"SANDBOX": "false"}, True, "off"),
+        ({"CONSOLE": "READ"}, False, "read"),
+        ({"CONSOLE": "off"}, True, "off"),
+        ({"CONSOLE": "act", "SANDBOX": "false"}, False, "act"),
+    ],
+)
+def test_there_is_a_console_in_a_sandbox_on_loopback_unless_something_else_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    is_on_loopback: bool,  # noqa: FBT001 - of the table
+    mode: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"{PREFIX}{name}", value)
+
+    assert processes.console_mode(Settings(), is_on_loopback=is_on_loopback) == mode
+
+
 def test_settings_cannot_be_changed() -> None:
     settings = Settings()
 
@@ -301,6 +324,7 @@ SECRETS = {
     "CARDLEDGER_METRICS_TOKEN": "of a program that scrapes, long enough",
     "DATABASE_URL": "postgresql://owner:hush-hush@db/cardledger",
     "REDIS_URL": "redis://:hush@cache:6379/0",
+    "CARDLEDGER_CONSOLE_DATABASE_URL": "postgresql://api:hush-hush@replica/cardledger",
 }
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, ConfigDict, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, PageQuery
 
@@ -63,7 +63,7 @@ class Filters(PageQuery):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    limit: int = PAGE_ROWS
+    limit: Annotated[int, Field(ge=1, le=100)] = PAGE_ROWS
 
     @model_validator(mode="before")
     @classmethod

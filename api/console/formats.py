@@ -1,5 +1,6 @@
 """How values are written: amounts, times, durations, names that others chose."""
 
+import json
 import re
 import unicodedata
 from datetime import UTC, datetime
@@ -44,6 +45,16 @@ def visible(text: str | None, limit: int = _NAME_CHARACTERS) -> str:
         for character in text[: limit + 1]
     )
     return shown if len(text) <= limit else f"{shown[:limit]}…"
+
+
+def visible_json(text: str) -> str:
+    """Return JSON with the characters that `visible` shows escaped, which are in strings only."""
+    return "".join(
+        json.dumps(character)[1:-1]
+        if character != "\n" and unicodedata.category(character) in _INVISIBLE
+        else character
+        for character in text
+    )
 
 
 def words(name: str) -> str:

@@ -45,7 +45,7 @@ class ApiCall:
     @property
     def json(self) -> str:
         """The answer, as people read JSON."""
-        text = json.dumps(self.document, indent=2, ensure_ascii=False)
+        text = formats.visible_json(json.dumps(self.document, indent=2, ensure_ascii=False))
         if len(text) <= _DOCUMENT_CHARACTERS:
             return text
         return f"{text[:_DOCUMENT_CHARACTERS]}\n…"

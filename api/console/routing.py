@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -12,7 +13,8 @@ from typing_extensions import override
 from cardledger.api.console import ROOT, rendering
 from cardledger.api.console.context import ConsoleContext, NotLoggedInError
 from cardledger.api.console.headers import HEADERS
-from cardledger.api.http.errors import ApiError
+from cardledger.api.http.errors import INTERNAL, ApiError
+from cardledger.api.http.middleware import shown as shown_path
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
 from cardledger.ledger.storage.snapshot_connections import STATEMENT_LIMIT_S
 from cardledger.schema.wire.errors import field_errors, sentence
@@ -24,6 +26,8 @@ TICKET: Final = "ticket"
 """The query parameter that begins a session, on any page."""
 
 SEE_OTHER: Final = 303
+
+_log = structlog.get_logger()
 
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
@@ -67,6 +71,10 @@ class ConsoleRoute(APIRoute):
                 return _invalid(request, error)
             except UNAVAILABLE_ERRORS as error:
                 return _unavailable(request, error)
+            except Exception:  # noqa: BLE001 - logged, and a page
+                # As the outermost middleware does, which would answer with JSON.
+                _log.exception("request failed", path=shown_path(request.url.path))
+                return failure(request, INTERNAL.status, INTERNAL.message)
 
         return shown
 

@@ -17,6 +17,7 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.pool import QueuePool
 
 from cardledger.ledger.messaging import canaries, enqueued_events, forged_messages, inbox
 from cardledger.ledger.messaging.enqueued_events import Waiting
@@ -33,6 +34,7 @@ _INTERVAL_S: Final = 0.5
 _OBSERVATION_LIMIT_S: Final = 2.0  # Of one observation: PostgreSQL is silent after that.
 _STALE_S: Final = 2.5  # An older observation is out of date.
 _ANSWER_LIMIT_S: Final = 1.5  # What the first caller waits for the first observation.
+_POLL_S: Final = 0.01
 _LINGER_S: Final = 30.0  # The loop runs for so long after the last probe.
 
 _STALLS: Final = """
@@ -146,6 +148,19 @@ class Readiness:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
+            await self._connection_returned()
+
+    async def _connection_returned(self) -> None:
+        """Wait for the connection of a cancelled observation, which a task of its own gives back.
+
+        In a pool that was disposed of meanwhile it would stay open.
+        """
+        pool = self._engine.pool
+        assert isinstance(pool, QueuePool)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_LIMIT_S):
+                while pool.checkedout():
+                    await asyncio.sleep(_POLL_S)
 
     # --- what failed -----------------------------------------------------------------------------
 

@@ -395,6 +395,14 @@ def doctor(
 
 
 @app.command()
+def console(*, data_dir: InstallationDir = None) -> None:
+    """Print a link that opens the web console once, within a minute."""
+    from cardledger.commands.console import link
+
+    typer.echo(link(data_dir))
+
+
+@app.command()
 def settings() -> None:
     """List the environment variables."""
     from cardledger.config.settings import variables

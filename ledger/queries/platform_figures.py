@@ -39,7 +39,8 @@ _DECISIONS: Final = f"""
 """
 
 _DELIVERED: Final = f"""
-    SELECT floor(extract(epoch FROM delivered_at) / {INTERVAL_S})::bigint AS place, count(*)
+    SELECT floor(extract(epoch FROM delivered_at) / {INTERVAL_S})::bigint AS place,
+        count(*) AS number
     FROM (
         SELECT delivered_at FROM webhook_deliveries
         WHERE platform_id = :platform AND id >= :first
@@ -60,7 +61,7 @@ _INBOX: Final = f"""
 
 _OUTBOX: Final = f"""
     SELECT count(*), min(recorded_at)
-    FROM (SELECT recorded_at FROM outbox LIMIT {ROW_LIMIT + 1}) waiting
+    FROM (SELECT recorded_at FROM outbox ORDER BY id LIMIT {ROW_LIMIT + 1}) waiting
 """
 
 _PENDING: Final = f"""
@@ -189,7 +190,7 @@ async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetim
     for place, outcome, count in await connection.execute(text(_DECISIONS), values):
         decisions.setdefault(place, {})[outcome] = count
     rows = await connection.execute(text(_DELIVERED), values)
-    return Counts(decisions=decisions, delivered=dict(rows.tuples().all()))
+    return Counts(decisions=decisions, delivered={row.place: row.number for row in rows})
 
 
 async def _depth(

@@ -64,4 +64,4 @@ def _has_all_headers(response: httpx2.Response) -> None:
     if not path.startswith(ROOT) or path.startswith(f"{ROOT}/static/"):
         return
     found = {name: response.headers.get(name) for name in HEADERS}
-    assert found == HEADERS, f"{response.url}: {found}"
+    assert found == HEADERS, f"{response.status_code} {response.url}: {response.read()!r}"

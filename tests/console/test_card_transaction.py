@@ -6,7 +6,6 @@ from html import unescape
 import psycopg
 import pytest
 
-from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.purchase_history import PAGE_EVENTS
 from cardledger.ledger.storage.ids import new_id
@@ -94,13 +93,11 @@ def test_the_messages_of_the_network_are_those_of_the_events(
     page = shown(person.get(f"/card-transactions/{stories.tip}"))
 
     messages = page.partition('id="messages"')[2]
-    assert "<td>1–2</td><td><bdi>simulator</bdi></td>" in messages
+    assert re.search(r"<td>1.2</td><td><bdi>simulator</bdi></td>", messages)
     assert first["reference"] in messages
 
 
-def test_a_rejection_with_the_key_of_a_message_is_shown(
-    person: Person, api: Api, config: ApiConfig
-) -> None:
+def test_a_rejection_with_the_key_of_a_message_is_shown(person: Person, api: Api) -> None:
     card = api.active_card()["id"]
     event = {
         "type": "AUTHORIZATION",
@@ -113,11 +110,12 @@ def test_a_rejection_with_the_key_of_a_message_is_shown(
         "merchant": {"descriptor": "KIOSK"},
     }
     url = f"{api.root}/network-events"
-    first = api.http.post(url, json=event).json()
-    api.http.post(url, json=event | {"amount": 200})
+    api.http.post(url, json=[event])
+    api.http.post(url, json=[event | {"amount": 200}])
+    [purchase] = ok(api.get("/transactions", reference="console-token"))["data"]
 
     def look() -> str | None:
-        page = shown(person.get(f"/card-transactions/{first['cardTransaction']['id']}"))
+        page = shown(person.get(f"/card-transactions/{purchase['id']}"))
         return page if "Rejected with the same reference" in page else None
 
     assert "console-reused" in eventually(look)
@@ -268,7 +266,7 @@ def test_pages_are_by_cursor_and_keep_their_filters(person: Person, api: Api) ->
     first = shown(person.get("/card-transactions", cardId=card, limit=3))
     [older] = re.findall(r'rel="next" href="([^"]+)"', first)
     second = shown(person.http.get(unescape(older)))
-    edited = unescape(older).replace("limit=3", "limit=4").replace(card, f"Card:{new_id()}")
+    edited = unescape(older).replace(card.partition(":")[2], str(new_id()))
 
     assert names(first) + names(second) == bought[::-1]
     assert "Newest" in second

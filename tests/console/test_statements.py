@@ -1,0 +1,156 @@
+"""Every statement of a page reads by an index: none scans a table that grows."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.queries import (
+    card_transactions,
+    platform_figures,
+    purchase_history,
+    purchase_messages,
+    search,
+)
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.paging import Wanted
+from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
+from cardledger.ledger.webhooks import deliveries
+from cardledger.ledger.webhooks.deliveries import DeliveryFilters
+from cardledger.schema.ids import Id
+from tests.api.support import Api
+from tests.console.stories import Stories, play
+
+NOW: Final = datetime.now(UTC)
+PAGE: Final = Wanted(limit=50, newest_first=True)
+
+GROWING: Final = re.compile(
+    r"Seq Scan on (?:\w+_)?(card_transaction_events|card_transactions|cards|conversion_details"
+    r"|customers|entries|inbox|internal_accounts|outbox|outcomes|parked|rejections|transfers"
+    r"|webhook_attempts|webhook_deliveries)\b"
+)
+
+Reader = Callable[[AsyncConnection, Id, Id], Awaitable[object]]
+
+
+async def _messages(connection: AsyncConnection, platform: Id, purchase: Id) -> object:
+    resource = await card_transactions.get(
+        connection, platform_id=platform, card_transaction_id=purchase
+    )
+    assert resource is not None
+    return await purchase_messages.read(connection, platform_id=platform, resource=resource)
+
+
+async def _webhooks(connection: AsyncConnection, platform: Id, purchase: Id) -> object:
+    page = await deliveries.page(
+        connection,
+        platform_id=platform,
+        filters=DeliveryFilters(subject_ids=(purchase,)),
+        wanted=PAGE,
+        count_limit=0,
+    )
+    return await deliveries.attempts_of(connection, [each.id for each in page.items])
+
+
+def _list(**filters: Any) -> Reader:  # noqa: ANN401 - of any type
+    return lambda connection, platform, _: card_transactions.page(
+        connection,
+        platform_id=platform,
+        filters=CardTransactionFilters(**filters),
+        wanted=PAGE,
+        count_limit=0,
+    )
+
+
+def _search(text: str) -> Reader:
+    return lambda connection, platform, _: search.find(connection, platform_id=platform, query=text)
+
+
+KEY: Final = Id(bytes(15) + b"\x07")
+
+READERS: Final[dict[str, Reader]] = {
+    "overview": lambda connection, platform, _: platform_figures.read(
+        connection, platform_id=platform, now=NOW
+    ),
+    "rates": lambda connection, platform, _: platform_figures.counts(
+        connection, platform_id=platform, since=NOW - timedelta(minutes=15)
+    ),
+    "purchase": lambda connection, platform, purchase: purchase_history.read(
+        connection, platform_id=platform, card_transaction_id=purchase
+    ),
+    "messages": _messages,
+    "webhooks": _webhooks,
+    "list": _list(),
+    "list by status": _list(status="EXCEPTION"),
+    "list by card": _list(card_id=KEY),
+    "list by customer": _list(customer_id=KEY),
+    "list by account": _list(account_id=KEY),
+    "list by amount and time": _list(
+        currency="USD", min_amount=1, created_from=NOW, created_to=NOW
+    ),
+    "search by id": _search(str(KEY)),
+    "search by event": _search("visa 8123"),
+    "search by last four": _search(f"4242 Customer:{KEY}"),
+    "search by token": _search(f"token Card:{KEY}"),
+}
+
+
+@pytest.fixture(scope="module")
+def stories(api: Api) -> Stories:
+    return play(api)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_page_reads_by_indexes(name: str, config: ApiConfig, api: Api, stories: Stories) -> None:
+    purchase = Id.parse(stories.tip.partition(":")[2])
+
+    plans = asyncio.run(_plans(config.database_url, api.tenant.platform_id, purchase, name))
+
+    assert plans
+    assert not [plan for plan in plans if GROWING.search(plan)]
+
+
+def test_the_check_finds_a_scan(config: ApiConfig, api: Api, stories: Stories) -> None:
+    async def plan() -> str:
+        snapshots = SnapshotConnections(config.database_url)
+        try:
+            async with snapshots.snapshot(api.tenant.platform_id) as connection:
+                return await _plan(
+                    connection, "SELECT 1 FROM webhook_attempts WHERE error = 'x'", {}
+                )
+        finally:
+            await snapshots.dispose()
+
+    assert stories
+    assert GROWING.search(asyncio.run(plan()))
+
+
+async def _plans(url: str, platform: Id, purchase: Id, name: str) -> list[str]:
+    snapshots = SnapshotConnections(url)
+    try:
+        async with snapshots.snapshot(platform) as connection:
+            read: list[tuple[str, Any]] = []
+            engine = connection.sync_engine
+
+            def note(*arguments: Any) -> None:  # noqa: ANN401 - of SQLAlchemy
+                read.append((arguments[2], arguments[3]))
+
+            event.listen(engine, "before_cursor_execute", note)
+            await READERS[name](connection, platform, purchase)
+            event.remove(engine, "before_cursor_execute", note)
+            return [await _plan(connection, statement, values) for statement, values in read]
+    finally:
+        await snapshots.dispose()
+
+
+async def _plan(connection: AsyncConnection, statement: str, values: Any) -> str:  # noqa: ANN401
+    driver = await driver_async(connection)
+    rows = await (await driver.execute(f"EXPLAIN {statement}".encode(), values)).fetchall()
+    return "\n".join(row[0] for row in rows)
