@@ -159,7 +159,7 @@ class Readiness:
         assert isinstance(pool, QueuePool)
         with suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_LIMIT_S):
-                while pool.checkedout():
+                while pool.checkedout():  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(_POLL_S)
 
     # --- what failed -----------------------------------------------------------------------------
