@@ -73,10 +73,10 @@ CREATED: Final = {
     "0081": ("transfer_events",),
     "0086": ("quotes",),
     "0090": ("conversion_details",),
-    "0120": ("console_tickets",),
-    "0110": ("invitations",),
     "0095": ("settlement_bookings",),
     "0099": ("bank_lines", "bank_payments", "bank_statements", "statement_proofs"),
+    "0110": ("invitations",),
+    "0120": ("console_tickets",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -96,6 +96,7 @@ FUNCTIONS: Final = {
         "seal_closing(uuid, integer, text, bigint)",
     ),
     "0060": ("closing_findings(date, date)", "closing_trial_balance(date)"),
+    "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
     "0075": (
         "line_sign(text)",
         "folded(text)",
@@ -123,13 +124,8 @@ FUNCTIONS: Final = {
         "close_break(uuid, text, text)",
     ),
     "0078": ("make_event_of_break(uuid, text)",),
-    "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
     "0086": ("uma_receiver(text)",),
     "0094": ("add_events(text, text)",),
-    "0110": (
-        "find_invitation(text)",
-        "claim_invitation(text, text, timestamp with time zone, uuid, json)",
-    ),
     "0097": ("duplicate_fees(uuid)", "rounded_half_even(numeric)", "book_network_file(uuid)"),
     "0103": (
         "begin_bank_statement(uuid, text, text, text, date, date, bigint, bigint)",
@@ -160,6 +156,10 @@ FUNCTIONS: Final = {
         "open_breaks_of_matches(uuid)",
     ),
     "0108": ("entries_sha256(date, date)",),
+    "0110": (
+        "find_invitation(text)",
+        "claim_invitation(text, text, timestamp with time zone, uuid, json)",
+    ),
 }
 """Functions by the revision that created them, without those of triggers."""
 

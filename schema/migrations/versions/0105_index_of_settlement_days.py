@@ -3,7 +3,7 @@
 from cardledger.schema.migrations.steps import create_index_concurrently, drop_index_concurrently
 
 revision = "0105"
-down_revision = "0094"
+down_revision = "0104"
 
 
 def upgrade() -> None:

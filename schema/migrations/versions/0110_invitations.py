@@ -8,7 +8,7 @@ from alembic import op
 from cardledger.schema.migrations.views import create_view
 
 revision = "0110"
-down_revision = "0094"
+down_revision = "0108"
 
 _EVERY_PLATFORM: Final = "00000000-0000-0000-0000-000000000000"
 _QUOTA: Final = 10_000_000
