@@ -81,7 +81,8 @@ def of_quotes(api: Api) -> Iterator[Sent]:
 
 
 def _verified_payer(api: Api) -> Payer:
-    payer = payer_of(api, **EUROPEAN)
+    fields: Json = {**EUROPEAN}
+    payer = payer_of(api, **fields)
     for channel in ("email", "phone"):
         path = f"/customers/{payer.id}/verify-{channel}"
         assert api.post(path, None).status_code == 204
