@@ -59,6 +59,10 @@ class Written:
     number: int = 0
 
     @property
+    def is_fee(self) -> bool:
+        return self.row["type"] in ("FEE", "FEE_REVERSAL")
+
+    @property
     def due(self) -> int:
         return int(self.row["amount"]) * _TO_FILE.get(self.row["type"], -1)
 
@@ -258,7 +262,7 @@ class Plan:
             due(each.body)
             for each in self.events
             if self._counts(each, is_late=is_late) and self._is_in(each, file, is_late=is_late)
-        )
+        ) + sum(line.due for line in self.lines if line.file == file and line.is_fee)
         return {
             currency: Proof(
                 currency,

@@ -257,11 +257,11 @@ def of_no_cycle(plan: Plan) -> None:
 
 
 def fees(plan: Plan) -> None:
+    """Fees of the network are events of no card: their file books them, and nothing differs."""
     file = plan.file()
     for kind in ("FEE", "FEE_REVERSAL"):
         row = {"record": "D", "type": kind, "amount": "315", "currency": "USD"}
-        line = plan.write(file, row | {"reference": f"{plan.name()}-{kind}"})
-        plan.must(_only_in_file(line, "NO_EVENT"))
+        plan.write(file, row | {"reference": f"{plan.name()}-{kind}"})
 
 
 def equal_purchases(plan: Plan) -> None:

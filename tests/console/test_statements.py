@@ -132,7 +132,8 @@ def test_a_page_reads_by_indexes(name: str, config: ApiConfig, api: Api, stories
     assert not [scan for plan in plans for scan in _scans(plan)]
 
 
-def test_the_check_finds_a_scan(config: ApiConfig, api: Api, stories: Stories) -> None:
+@pytest.mark.usefixtures("stories")
+def test_the_check_finds_a_scan(config: ApiConfig, api: Api) -> None:
     async def plan() -> Any:  # noqa: ANN401 - JSON
         snapshots = SnapshotConnections(config.database_url)
         try:
@@ -141,7 +142,6 @@ def test_the_check_finds_a_scan(config: ApiConfig, api: Api, stories: Stories) -
         finally:
             await snapshots.dispose()
 
-    assert stories
     assert _scans(asyncio.run(plan())) == ["conversion_details"]
 
 

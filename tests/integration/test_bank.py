@@ -13,7 +13,6 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import acting, bank_statements, settlement_files
 from cardledger.install.bank_statements import Result
 from cardledger.ledger.bank_statements import reader
@@ -23,6 +22,7 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.network_files.records import Code, RefusedError
 from tests.bank_statements import Line, line, statement_of
 from tests.command_process import run_command
+from tests.databases import OwnRoles
 from tests.finance_world import Network
 from tests.integration.office import FIRST, LAST, Office, opened
 from tests.system.support import COMMAND, environment, started
@@ -38,8 +38,8 @@ def after(days: int) -> date:
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    with opened(postgres_url, tmp_path_factory.mktemp("bank")) as made:
+def office(own_roles: OwnRoles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with opened(own_roles, tmp_path_factory.mktemp("bank")) as made:
         yield made
         book(made.world)
         report = made.world.verify()

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install.settlement_files import Result
+from tests.databases import OwnRoles
 from tests.finance_world import Network
 from tests.integration.office import Office, opened
 from tests.network_plan import FileKey, Plan, Sent, found_breaks
@@ -30,8 +30,8 @@ OCTOBER: Final = [
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    with opened(postgres_url, tmp_path_factory.mktemp("stories")) as made:
+def office(own_roles: OwnRoles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with opened(own_roles, tmp_path_factory.mktemp("stories")) as made:
         yield made
         report = made.world.verify()
         assert report.holds, report.differences

@@ -9,10 +9,10 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine.due_settlements import DueSettlements
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.network_files.records import Code, RefusedError
+from tests.databases import OwnRoles
 from tests.finance_world import Network
 from tests.integration.office import FIRST, OPEN, Office, opened
 from tests.settlement_files import Row, head, text_of
@@ -22,8 +22,8 @@ DAY: Final = FIRST + timedelta(days=9)
 
 
 @pytest.fixture(scope="module")
-def office(postgres_url: DatabaseUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    with opened(postgres_url, tmp_path_factory.mktemp("bookings")) as made:
+def office(own_roles: OwnRoles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with opened(own_roles, tmp_path_factory.mktemp("bookings")) as made:
         yield made
         book(made.world)
         report = made.world.verify()
