@@ -6,7 +6,13 @@ from fastapi import APIRouter, Request, Response
 
 from cardledger.api.console import ROOT, assets, login
 from cardledger.api.console.context import Viewer
-from cardledger.api.console.pages import card_transactions, overview, search
+from cardledger.api.console.pages import (
+    card_transactions,
+    overview,
+    search,
+    simulator,
+    simulator_stories,
+)
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.api.http.errors import unknown_path
@@ -18,7 +24,10 @@ PAGES: Final[tuple[APIRouter, ...]] = (
 )
 """The routers of all pages; a new page is added here (docs/console.md)."""
 
-SANDBOX_PAGES: Final[tuple[APIRouter, ...]] = ()
+SANDBOX_PAGES: Final[tuple[APIRouter, ...]] = (
+    simulator.router,
+    simulator_stories.router,
+)
 """The routers of pages that exist in a sandbox only."""
 
 _NOT_FOUND: Final = 404
@@ -26,7 +35,7 @@ _NOT_FOUND: Final = 404
 _others = console_router()
 
 
-@_others.get(f"{ROOT}/{{path:path}}")
+@_others.api_route(f"{ROOT}/{{path:path}}", methods=["GET", "POST"])
 async def unknown_page(request: Request, _call: Viewer, path: str) -> Response:
     """Answer for every other path below the console: with a page, to those who have logged in."""
     if not path:

@@ -5,9 +5,10 @@ session's token, with the Idempotency-Key that is in the form. So a form that is
 effect, and permissions, limits, checks and the request log are those of the API.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -16,8 +17,7 @@ from uuid import uuid4
 from fastapi import Depends, Request
 from starlette.types import Message, Scope
 
-from cardledger.api import BASE_PATH
-from cardledger.api.console import sessions
+from cardledger.api.console import api_path, sessions
 from cardledger.api.console.context import ConsoleContext, context_of
 from cardledger.api.console.services import ConsoleMode
 from cardledger.api.http.authentication import require
@@ -37,6 +37,9 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 _SUCCESS: Final = 300
 
+RequestBody = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""JSON that is sent to the API."""
+
 
 def new_key() -> str:
     """Return the Idempotency-Key of a form that is shown now."""
@@ -48,7 +51,7 @@ class Answer:
     """What the API has answered."""
 
     status: int
-    body: Mapping[str, Any]
+    body: Any  # JSON: an object, or a list of network events' outcomes.
 
     @property
     def is_success(self) -> bool:
@@ -58,7 +61,7 @@ class Answer:
     @property
     def message(self) -> str:
         """What an error says."""
-        return str(self.body.get("message", ""))
+        return str(self.body.get("message", "")) if isinstance(self.body, Mapping) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +72,14 @@ class Action:
     request: Request
     fields: Mapping[str, str]
 
-    async def run(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """Run the operation of the API at `path`, below its base path, and return its answer."""
-        return await _run(self, method, path, body)
+    async def run(
+        self, method: str, path: str, body: RequestBody | None = None, *, key: str | None = None
+    ) -> Answer:
+        """Run the operation of the API at `path`, below its base path, and return its answer.
+
+        `key` is its Idempotency-Key: that of the form, unless the form has several requests.
+        """
+        return await _run(self, method, path, body, key or self.fields[KEY])
 
 
 async def fields_of(request: Request) -> dict[str, str]:
@@ -154,14 +162,18 @@ Managing = Annotated[Action, Depends(acting(Permission.MANAGE))]
 """Type of the parameter of a POST that changes cards, endpoints or customers."""
 
 
-async def _run(action: Action, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+async def _run(
+    action: Action, method: str, path: str, body: RequestBody | None, key: str
+) -> Answer:
     content = b"" if body is None else json.dumps(body).encode()
     sent, received = [content], bytearray()
     status = 0
+    ended = asyncio.Event()
 
     async def receive() -> Message:
         if sent:
             return {"type": "http.request", "body": sent.pop(), "more_body": False}
+        await ended.wait()  # A stream of outcomes would end with the caller's connection.
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
@@ -171,20 +183,23 @@ async def _run(action: Action, method: str, path: str, body: Mapping[str, Any] |
         else:
             received.extend(message.get("body", b""))
 
-    await action.request.app(_scope(action, method, path, content), receive, send)
+    try:
+        await action.request.app(_scope(action, method, path, content, key), receive, send)
+    finally:
+        ended.set()
     return Answer(status=status, body=json.loads(received) if received else {})
 
 
-def _scope(action: Action, method: str, path: str, content: bytes) -> Scope:
+def _scope(action: Action, method: str, path: str, content: bytes, key: str) -> Scope:
     outer = action.request.scope
     headers = [
         (b"host", action.request.headers.get("host", "").encode("latin-1")),
         (b"content-length", str(len(content)).encode()),
-        (KEY_HEADER.lower().encode(), action.fields[KEY].encode()),
+        (KEY_HEADER.lower().encode(), key.encode()),
     ]
     if content:
         headers.append((b"content-type", b"application/json"))
-    route, _, query = f"{BASE_PATH}{path}".partition("?")
+    route, _, query = api_path(path).partition("?")
     return {
         "type": "http",
         "asgi": outer["asgi"],

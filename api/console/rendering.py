@@ -11,8 +11,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cardledger import __version__
-from cardledger.api import BASE_PATH
-from cardledger.api.console import ROOT, assets, formats, navigation, sessions
+from cardledger.api.console import ROOT, api_path, assets, formats, navigation, sessions
 from cardledger.api.console.context import ConsoleContext
 from cardledger.api.console.headers import HEADERS
 from cardledger.api.console.services import ConsoleMode
@@ -25,22 +24,30 @@ _DOCUMENT_CHARACTERS: Final = 200_000  # Of the JSON that a page shows.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
-    """The request of the API whose answer a page shows; `path` is below the base path."""
+    """A request of the API and its answer, which a page shows; `path` is below the base path.
+
+    With a `body` it is a POST.
+    """
 
     path: str
     document: Any
     client_id: str
     root: str
+    body: Any = None
 
     @property
     def url(self) -> str:
         """The address of the request."""
-        return f"{self.root}{BASE_PATH}{self.path}"
+        return f"{self.root}{api_path(self.path)}"
 
     @property
     def curl(self) -> str:
         """The command that makes the request; it asks for the secret, which it does not have."""
-        return f"curl -u {_quoted(self.client_id)} {_quoted(self.url)}"
+        command = f"curl -u {_quoted(self.client_id)} {_quoted(self.url)}"
+        if self.body is None:
+            return command
+        body = _quoted(json.dumps(self.body, ensure_ascii=False))
+        return f"{command} -H 'Content-Type: application/json' -d {body}"
 
     @property
     def json(self) -> str:
@@ -51,10 +58,22 @@ class ApiCall:
         return f"{text[:_DOCUMENT_CHARACTERS]}\n…"
 
 
-def api_call(request: Request, call: ConsoleContext, path: str, document: Any) -> ApiCall:  # noqa: ANN401 - JSON
-    """Return the request of the API at `path`, which answers `document`."""
-    root = public_root(request)
-    return ApiCall(path=path, document=document, client_id=call.session.client_id, root=root)
+def api_call(
+    request: Request,
+    call: ConsoleContext,
+    path: str,
+    document: Any = None,  # noqa: ANN401 - JSON
+    *,
+    body: Any = None,  # noqa: ANN401 - JSON
+) -> ApiCall:
+    """Return the request of the API at `path`, which answers `document`; with `body`, a POST."""
+    return ApiCall(
+        path=path,
+        document=document,
+        client_id=call.session.client_id,
+        root=public_root(request),
+        body=body,
+    )
 
 
 def page(  # noqa: PLR0913 - what every page has, by name

@@ -45,9 +45,14 @@ async def get(connection: AsyncConnection, *, platform_id: Id, card_id: Id) -> C
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: CardFilters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: CardFilters,
+    wanted: paging.Wanted,
+    count_limit: int = paging.COUNT_LIMIT,
 ) -> paging.Page[CardResource]:
-    """Return one page of the platform's cards."""
+    """Return one page of the platform's cards; `count_limit` is that of its total."""
     columns = tables.cards.c
     equal = {
         columns.platform_card_id: filters.platform_card_id,
@@ -73,6 +78,7 @@ async def page(
         matching=matching,
         wanted=wanted,
         item=lambda row: render(row._asdict()),
+        count_limit=count_limit,
     )
 
 

@@ -1,0 +1,239 @@
+"""Simulator: cardholders, and a form for every operation of the sandbox on a card."""
+
+from typing import Annotated, Final
+from urllib.parse import urlencode
+
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import forms, navigation, picture, rendering
+from cardledger.api.console.context import ConsoleContext, Viewer
+from cardledger.api.console.filters import Filters
+from cardledger.api.console.forms import Action, Answer, Transacting
+from cardledger.api.console.rendering import ApiCall
+from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.console.simulator import operations, sandbox_values, stories
+from cardledger.api.console.simulator.cardholders import CardholderRequest, SetUpError, set_up
+from cardledger.api.http.errors import ApiError, invalid_field, not_found, unknown_path
+from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.projections import accounts
+from cardledger.ledger.queries import card_transactions, purchase_history
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.queries.purchase_history import PurchaseHistory
+from cardledger.ledger.storage import paging
+from cardledger.schema.wire.cards.cards import CardResource
+from cardledger.schema.wire.common import CardId, CardTransactionId, parse_id, public_id
+from cardledger.schema.wire.customers.accounts import InternalAccountResource
+from cardledger.schema.wire.errors import Code
+
+_PART: Final = navigation.SIMULATOR
+_CARDS: Final = f"{_PART.path}/cards"
+_LATEST: Final = 6  # Purchases of the card that can be chosen.
+_SHOWN_FIELDS: Final = ("amount", "descriptor", "final")
+_MAX_VALUE: Final = 300
+
+router = console_router()
+
+
+class CardQuery(Filters):
+    """What a card's page shows besides the card: a purchase, and the request that was just made."""
+
+    purchase: CardTransactionId | None = None
+    made: str | None = None
+    amount: str = ""
+    descriptor: str = ""
+    final: str = ""
+
+
+@router.get(_PART.path)
+async def show_simulator(request: Request, call: Viewer) -> Response:
+    """Show the stories, and the form of a new cardholder."""
+    async with call.snapshot() as connection:
+        latest = await cards.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=cards.CardFilters(),
+            wanted=paging.Wanted(limit=_LATEST, newest_first=True),
+            count_limit=0,
+        )
+    return rendering.page(
+        request,
+        "simulator.html",
+        call=call,
+        part=_PART,
+        stories=stories.STORIES,
+        latest=latest.items,
+        new_key=forms.new_key,
+        customer_values=sandbox_values.CUSTOMERS,
+        card_values=sandbox_values.CARDS,
+    )
+
+
+@router.get(f"{_PART.path}/card")
+async def find_card(request: Request, call: Viewer, card: str = "") -> Response:
+    """Lead to the page of a card by its id, as a form sends it."""
+    try:
+        name = public_id("Card", parse_id("Card", card.strip()[:_MAX_VALUE]))
+    except ValueError:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "card") from None
+    del request, call
+    return redirect(f"{_CARDS}/{name}")
+
+
+@router.post(f"{_PART.path}/cardholders")
+async def create_cardholder(request: Request, action: Transacting) -> Response:
+    """Make a customer, its account with money, and a card; lead to the card."""
+    fields = action.fields
+    wanted = CardholderRequest(
+        name=fields.get("name", "").strip() or "Ada Example",
+        balance=operations.amount_of(fields) if fields.get("amount", "").strip() else None,
+        card_ending=fields.get("card_ending", ""),
+    )
+    try:
+        made = await set_up(action, wanted, run_id=fields[forms.KEY])
+    except SetUpError as error:
+        return failure(request, error.answer.status, error.answer.message)
+    return redirect(f"{_CARDS}/{made.card}")
+
+
+@router.get(f"{_CARDS}/{{card_id}}")
+async def show_card(
+    request: Request, card_id: CardId, query: Annotated[CardQuery, Query()], call: Viewer
+) -> Response:
+    """Show a card with the forms of all operations, and the picture of one of its purchases."""
+    return await _card_page(request, call, card_id, query)
+
+
+@router.post(f"{_CARDS}/{{card_id}}/{{name}}")
+async def simulate(request: Request, action: Transacting, card_id: CardId, name: str) -> Response:
+    """Run an operation on a card, and show what it has changed."""
+    call, fields = action.call, action.fields
+    card = await _card(call, card_id)
+    if name == operations.FUND:
+        return await _fund(request, action, card)
+    operation = operations.BY_NAME.get(name)
+    if operation is None:
+        raise unknown_path()
+    purchase = fields.get("purchase") or None
+    body = operations.body_of(operation, fields, purchase=purchase, currency=card.currency)
+    path = operations.path_of(public_id("Card", card_id), name)
+    answer = await action.run("POST", path, body)
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    sent = {key: fields[key] for key in _SHOWN_FIELDS if fields.get(key)}
+    if name == "balance_inquiry":  # It is not recorded: only this answer shows it.
+        query = CardQuery.model_validate({"made": name, "purchase": purchase, **sent})
+        return await _card_page(request, call, card_id, query, answer=answer)
+    shown = {"purchase": answer.body["id"], "made": name, **sent}
+    return redirect(f"{_CARDS}/{public_id('Card', card_id)}?{urlencode(shown)}")
+
+
+async def _fund(request: Request, action: Action, card: CardResource) -> Response:
+    fields = action.fields
+    account = public_id("InternalAccount", card.funding_sources[0]) if card.funding_sources else ""
+    if fields.get("account") != account or not account:
+        raise invalid_field("account", "must be the funding account of the card")
+    if fields.get("confirmed") != "yes":
+        raise invalid_field("confirmed", "confirm that this account is credited with this amount")
+    amount = operations.amount_of(fields, card.currency)
+    answer = await action.run("POST", operations.fund_path(account), {"amount": amount.minor_units})
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    shown = {"made": operations.FUND, "amount": fields.get("amount", "")}
+    if fields.get("purchase"):
+        shown["purchase"] = fields["purchase"]
+    return redirect(f"{_CARDS}/{public_id('Card', card.id)}?{urlencode(shown)}")
+
+
+async def _card(call: ConsoleContext, card_id: CardId) -> CardResource:
+    async with call.snapshot() as connection:
+        card = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
+    if card is None:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "card")
+    return card
+
+
+async def _card_page(
+    request: Request,
+    call: ConsoleContext,
+    card_id: CardId,
+    query: CardQuery,
+    *,
+    answer: Answer | None = None,
+) -> Response:
+    account: InternalAccountResource | None = None
+    history: PurchaseHistory | None = None
+    async with call.snapshot() as connection:
+        card = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
+        if card is None:
+            raise not_found(Code.REFERENCE_NOT_FOUND, "card")
+        if card.funding_sources:
+            account = await accounts.get(
+                connection, platform_id=call.platform_id, account_id=card.funding_sources[0]
+            )
+        purchases = await card_transactions.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=CardTransactionFilters(card_id=card_id),
+            wanted=paging.Wanted(limit=_LATEST, newest_first=True),
+            count_limit=0,
+        )
+        if query.purchase is not None:
+            history = await purchase_history.read(
+                connection, platform_id=call.platform_id, card_transaction_id=query.purchase
+            )
+            if history is None or history.resource.card_id != card_id:
+                raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
+    name = public_id("Card", card_id)
+    return rendering.page(
+        request,
+        "simulator_card.html",
+        call=call,
+        part=_PART,
+        card=card,
+        name=name,
+        account=account,
+        purchases=purchases.items,
+        purchase=None if query.purchase is None else public_id("CardTransaction", query.purchase),
+        query=query,
+        operations=operations.OPERATIONS,
+        values=sandbox_values.MERCHANTS,
+        new_key=forms.new_key,
+        answer=answer,
+        made=_made(request, call, card, query),
+        history=history,
+        picture=None if history is None else picture.draw(history),
+        api=_api(request, call, card, history),
+    )
+
+
+def _api(
+    request: Request, call: ConsoleContext, card: CardResource, history: PurchaseHistory | None
+) -> ApiCall:
+    if history is None:
+        return rendering.api_call(
+            request, call, f"/cards/{public_id('Card', card.id)}", card.wire()
+        )
+    name = public_id("CardTransaction", history.resource.id)
+    document = {"data": [step.event.wire() for step in history.steps]}
+    return rendering.api_call(request, call, f"/transactions/{name}/events", document)
+
+
+def _made(
+    request: Request, call: ConsoleContext, card: CardResource, query: CardQuery
+) -> ApiCall | None:
+    """Return the request that the fields of `query` make; None when there is none."""
+    purchase = None if query.purchase is None else public_id("CardTransaction", query.purchase)
+    fields = {"amount": query.amount, "descriptor": query.descriptor, "final": query.final}
+    try:
+        if query.made == operations.FUND and card.funding_sources:
+            path = operations.fund_path(public_id("InternalAccount", card.funding_sources[0]))
+            body = {"amount": operations.amount_of(fields, card.currency).minor_units}
+            return rendering.api_call(request, call, path, body=body)
+        operation = operations.BY_NAME.get(query.made or "")
+        if operation is None:
+            return None
+        body = operations.body_of(operation, fields, purchase=purchase, currency=card.currency)
+    except ApiError:
+        return None  # The address was edited.
+    path = operations.path_of(public_id("Card", card.id), operation.name)
+    return rendering.api_call(request, call, path, body=body)

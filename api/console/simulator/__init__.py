@@ -1,0 +1,1 @@
+"""What the simulator of the console offers: operations, sandbox values, stories. No page of it."""

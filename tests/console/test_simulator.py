@@ -1,0 +1,364 @@
+"""The simulator: cardholders, stories, and a form for every operation of the sandbox."""
+
+import re
+from dataclasses import replace
+from html import unescape
+
+import httpx2
+import pytest
+
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.console import ROOT, forms
+from cardledger.api.console.simulator import operations, stories
+from tests.api.support import Api, new_tenant, server
+from tests.console.person import Person, shown
+
+SIMULATOR = "/simulator"
+STEPS = re.compile(r'<form method="post" action="/console(/simulator/stories/[^"]+/steps/[0-9]+)"')
+HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
+
+
+def sent(person: Person, page: str, **more: str) -> dict[str, str]:
+    """Return the fields of a form of `page`, with a new key."""
+    return {
+        "form_token": person.hidden(page, "form_token"),
+        "idempotency_key": forms.new_key(),
+        **more,
+    }
+
+
+def followed(person: Person, answer: httpx2.Response) -> str:
+    """Return the page that the answer to a form leads to."""
+    assert answer.status_code == 303, answer.text
+    return shown(person.http.get(answer.headers["location"]))
+
+
+def begun(person: Person, story: str) -> str:
+    """Begin a story by its button; return the page of its first step."""
+    page = shown(person.get(SIMULATOR))
+    return followed(person, person.post(f"{SIMULATOR}/stories/{story}", sent(person, page)))
+
+
+def next_step(page: str) -> tuple[str, dict[str, str]] | None:
+    """Return the form of the next step of a story, None after the last."""
+    found = STEPS.search(page)
+    if found is None:
+        return None
+    form = page[found.start() : page.index("</form>", found.start())]
+    return found[1], {name: unescape(value) for name, value in HIDDEN.findall(form)}
+
+
+def played(person: Person, story: str) -> str:
+    """Play a story to its end; return its last page."""
+    page = begun(person, story)
+    while form := next_step(page):
+        page = followed(person, person.post(*form))
+    return page
+
+
+def figure(page: str, name: str) -> str:
+    found = re.search(rf'data-figure="{re.escape(name)}"><dt>[^<]*</dt><dd>([^<]*)<', page)
+    assert found is not None, page
+    return found[1]
+
+
+def card_of(person: Person, **fields: str) -> str:
+    """Make a cardholder by the form; return the path of the page of its card."""
+    page = shown(person.get(SIMULATOR))
+    made = person.post(f"{SIMULATOR}/cardholders", sent(person, page, **fields))
+    assert made.status_code == 303, made.text
+    return str(made.headers["location"]).removeprefix(ROOT)
+
+
+# --- stories --------------------------------------------------------------------------------------
+
+ENDS = {
+    "tip": ("settled", "15.00", "0.00"),
+    "hotel": ("settled", "245.00", "0.00"),
+    "fuel": ("settled", "48.00", "0.00"),
+    "split-shipment": ("settled", "90.00", "0.00"),
+    "refund": ("refunded", "100.00", "0.00"),
+    "late-clearing": ("settled", "30.00", "0.00"),
+    "duplicate": ("settled", "25.00", "0.00"),
+    "expiry": ("voided", "0.00", "0.00"),
+    "rescue": ("settled", "45.00", "0.00"),
+}
+
+
+def test_every_story_has_an_end_here() -> None:
+    assert list(ENDS) == [story.name for story in stories.STORIES]
+
+
+@pytest.mark.parametrize("story", ENDS)
+def test_a_story_ends_as_its_sentence_says(person: Person, story: str) -> None:
+    page = played(person, story)
+
+    status, settled, owed = ENDS[story]
+    assert f"The story has ended: {status}." in page
+    assert (figure(page, "settledAmount"), figure(page, "owedAmount")) == (settled, owed)
+    assert figure(page, "heldAmount") == "0.00"
+
+
+def test_a_story_shows_the_request_of_each_step_without_a_secret(person: Person, api: Api) -> None:
+    page = begun(person, "tip")
+
+    call = unescape(page[page.index("The API call just made") :])
+    assert f"curl -u &#39;{api.tenant.client_id}&#39;" in page
+    assert "/simulate/authorization' -H 'Content-Type: application/json' -d '{" in call
+    assert '"amount": 1250' in call
+    assert api.tenant.client_secret not in page
+
+
+def test_a_step_that_is_sent_twice_is_applied_once(person: Person) -> None:
+    page = begun(person, "split-shipment")
+    form = next_step(page)
+    assert form is not None
+
+    pages = [followed(person, person.post(*form)) for _ in range(3)]
+
+    assert [figure(each, "settledAmount") for each in pages] == ["40.00"] * 3
+
+
+def test_a_story_that_is_begun_twice_by_one_form_has_one_purchase(person: Person) -> None:
+    fields = sent(person, shown(person.get(SIMULATOR)))
+
+    places = {person.post(f"{SIMULATOR}/stories/tip", fields).headers["location"] for _ in range(2)}
+
+    assert len(places) == 1
+
+
+def test_a_duplicate_of_the_network_moves_nothing(person: Person) -> None:
+    page = begun(person, "duplicate")
+    events = []
+    while form := next_step(page):
+        page = followed(person, person.post(*form))
+        events.append(page.count('<tr role="row" id="event-'))
+
+    assert events[0] == events[1]
+
+
+def test_the_rescue_pays_what_is_owed(person: Person) -> None:
+    page = begun(person, "rescue")
+    form = next_step(page)
+    assert form is not None
+    page = followed(person, person.post(*form))
+    assert figure(page, "owedAmount") == "25.00"
+
+    form = next_step(page)
+    assert form is not None
+    page = followed(person, person.post(*form))
+
+    assert figure(page, "owedAmount") == "0.00"
+
+
+def test_a_step_of_another_run_is_refused(person: Person) -> None:
+    form = next_step(begun(person, "tip"))
+    assert form is not None
+
+    path, fields = form
+    shown(person.post(path, fields | {"idempotency_key": forms.new_key()}), 400)
+    shown(person.post(path, fields | {"card": "Card:x"}), 400)
+    shown(person.post(path, fields | {"currency": "XXX1"}), 400)
+    shown(person.post("/simulator/stories/tip/steps/9", fields), 404)
+    shown(person.post("/simulator/stories/unknown", fields), 404)
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+def test_every_simulator_of_the_api_has_a_form(config: ApiConfig) -> None:
+    prefix = f"{BASE_PATH}/sandbox/cards/{{card_id}}/simulate/"
+    app = create_app(config)
+
+    paths = {
+        str(getattr(route, "path", "")).removeprefix(prefix)
+        for context in [app.router.routes]
+        for route in context
+        if str(getattr(route, "path", "")).startswith(prefix)
+    } or {path.removeprefix(prefix) for path in app.state.templates.values() if prefix in path}
+
+    assert paths == set(operations.BY_NAME)
+
+
+def test_a_cardholder_is_made_with_money_and_an_active_card(person: Person) -> None:
+    page = shown(person.get(card_of(person, name="Grace", amount="250.00 USD")))
+
+    assert "250.00 USD" in page
+    assert '<span class="badge status active">' in page
+
+
+def test_the_forms_play_a_purchase(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    page = shown(person.get(card))
+    fields = sent(person, page, amount="12.50 USD", descriptor="<script>alert(1)</script>\u202e")
+    page = followed(person, person.post(f"{card}/authorization", fields))
+    assert "<script>alert" not in page
+    assert figure(page, "heldAmount") == "12.50"
+    purchase = person.hidden(page, "purchase")
+
+    fields = sent(person, page, purchase=purchase, amount="15.00 USD")
+    page = followed(person, person.post(f"{card}/clearing", fields))
+    assert figure(page, "settledAmount") == "15.00"
+    assert "/simulate/clearing" in page
+    fields = sent(person, page, purchase=purchase, amount="5.00 USD")
+    page = followed(person, person.post(f"{card}/return", fields))
+    assert figure(page, "refundedAmount") == "5.00"
+    page = followed(
+        person, person.post(f"{card}/return_reversal", sent(person, page, purchase=purchase))
+    )
+    assert figure(page, "refundedAmount") == "0.00"
+
+
+@pytest.mark.parametrize("name", ["authorization_reversal", "authorization_expiry"])
+def test_a_hold_goes_back(person: Person, name: str) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), amount="12.50 USD", descriptor="CAR RENTAL")
+    page = followed(person, person.post(f"{card}/authorization", fields))
+    purchase = person.hidden(page, "purchase")
+
+    page = followed(person, person.post(f"{card}/{name}", sent(person, page, purchase=purchase)))
+
+    assert figure(page, "heldAmount") == "0.00"
+
+
+def test_a_form_is_carried_out_once(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    page = shown(person.get(card))
+    account = person.hidden(page, "account")
+    fields = sent(person, page, account=account, amount="1.00 USD", confirmed="yes")
+
+    for _ in range(3):
+        page = followed(person, person.post(f"{card}/fund", fields))
+
+    assert "101.00 USD" in page
+
+
+def test_money_is_confirmed(person: Person, other_platform: Api) -> None:
+    card = card_of(person, amount="100.00 USD")
+    page = shown(person.get(card))
+    foreign = str(other_platform.account(other_platform.customer()["id"])["id"])
+    fields = sent(person, page, account=person.hidden(page, "account"), amount="1.00 USD")
+
+    shown(person.post(f"{card}/fund", fields), 400)
+    shown(person.post(f"{card}/fund", fields | {"confirmed": "yes", "account": foreign}), 400)
+
+    assert "100.00 USD" in shown(person.get(card))
+
+
+def test_an_inquiry_answers_and_records_nothing(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), descriptor="SHOP")
+
+    page = shown(person.post(f"{card}/balance_inquiry", fields))
+
+    assert "Balance inquiry: approved. Available: 100.00 USD." in page
+    assert "No purchase yet." in page
+
+
+@pytest.mark.parametrize("value", ["002", "003"])
+def test_a_sandbox_value_of_a_merchant_declines(person: Person, value: str) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), amount="10 USD", descriptor=f"SHOP {value}")
+
+    page = followed(person, person.post(f"{card}/authorization", fields))
+
+    assert '<span class="badge status declined">' in page
+
+
+def test_a_sandbox_value_of_a_card_has_it_rejected(person: Person) -> None:
+    page = shown(person.get(card_of(person, amount="10.00 USD", card_ending="001")))
+
+    assert '<span class="badge status processing">' in page
+
+
+def test_a_customer_that_is_not_approved_gets_no_card(person: Person) -> None:
+    fields = sent(person, shown(person.get(SIMULATOR)), name="Ada Example 002")
+
+    page = shown(person.post(f"{SIMULATOR}/cardholders", fields), 400)
+
+    assert "APPROVED" in page, page[page.index("<main") :]
+
+
+@pytest.mark.parametrize(
+    "amount", ["", "12.50", "x USD", "12.505 USD", "-1 USD", "99999999999999999999 USD", "1 EUR"]
+)
+def test_an_amount_that_cannot_be_is_refused(person: Person, amount: str) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), amount="10 USD", descriptor="SHOP")
+    page = followed(person, person.post(f"{card}/authorization", fields))
+    purchase = person.hidden(page, "purchase")
+
+    fields = sent(person, page, purchase=purchase, amount=amount)
+    shown(person.post(f"{card}/clearing", fields), 400)
+
+
+# --- scope and permissions ------------------------------------------------------------------------
+
+
+def test_ids_of_other_platforms_are_unknown(person: Person, other_platform: Api) -> None:
+    foreign = other_platform.active_card()["id"]
+    purchase = other_platform.authorize(foreign, 100)["id"]
+    own = card_of(person, amount="100.00 USD")
+    unknown = "Card:019542f5-b3e7-7d02-0000-00000000a1b4"
+    run = f"run={forms.new_key()}&account=InternalAccount:{unknown[5:]}&step=1"
+    foreign_run = f"card={foreign}&purchase={purchase}"
+
+    pages = [
+        shown(person.get(f"/simulator/cards/{unknown}"), 404),
+        shown(person.get(f"/simulator/cards/{foreign}"), 404),
+        shown(person.get(own, purchase=purchase), 404),
+        shown(person.http.get(f"{ROOT}/simulator/stories/tip?{run}&{foreign_run}"), 404),
+    ]
+    form = sent(person, shown(person.get(own)), amount="1 USD", descriptor="X")
+    pages.append(shown(person.post(f"/simulator/cards/{foreign}/authorization", form), 404))
+
+    words = {re.sub(r'value="[^"]*"', "", page) for page in pages}
+    assert len(words) == 1
+
+
+def test_a_token_that_only_views_has_no_buttons(
+    root: str, config: ApiConfig, api: Api, person: Person
+) -> None:
+    card = card_of(person, amount="100.00 USD")
+    tenant = new_tenant(config.database_url, permissions=("VIEW",), of=api.tenant)
+    with Person(root) as viewer:
+        viewer.log_in(tenant)
+        pages = [shown(viewer.get(path)) for path in (SIMULATOR, card)]
+        form = sent(viewer, pages[0], amount="1 USD", descriptor="X")
+        shown(viewer.post(f"{card}/authorization", form), 403)
+        shown(viewer.post(f"{SIMULATOR}/stories/tip", form), 403)
+
+    assert all("lacks the permission TRANSACT" in page for page in pages)
+    assert not any(re.search("<button[^>]*>(Play|Authorization|Fund)", page) for page in pages)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_no_other_site_can_play(person: Person, origin: str) -> None:
+    form = sent(person, shown(person.get(SIMULATOR)))
+
+    for path in (f"{SIMULATOR}/stories/tip", f"{SIMULATOR}/cardholders"):
+        shown(person.post(path, form, Origin=origin), 403)
+
+
+def test_a_form_of_a_session_that_has_ended_plays_nothing(person: Person) -> None:
+    form = sent(person, shown(person.get(SIMULATOR)))
+    person.post("/logout", {"form_token": form["form_token"]})
+
+    assert "session has ended" in shown(person.post(f"{SIMULATOR}/stories/tip", form), 403)
+
+
+def test_without_a_sandbox_there_is_no_simulator(config: ApiConfig, api: Api) -> None:
+    with server(replace(config, sandbox=False)) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+        front = shown(visitor.get(""))
+        token = visitor.hidden(front, "form_token")
+        form = {"form_token": token, "idempotency_key": forms.new_key()}
+        paths = [SIMULATOR, f"{SIMULATOR}/stories/tip", f"{SIMULATOR}/cards/Card:x"]
+
+        read = [visitor.get(path).status_code for path in paths]
+        sent_to = [visitor.post(path, form).status_code for path in paths]
+
+    assert "imulator" not in front
+    assert read == [404] * 3
+    assert sent_to == [404] * 3
