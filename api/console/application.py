@@ -12,6 +12,8 @@ from cardledger.api.console.pages import (
     search,
     simulator,
     simulator_stories,
+    webhook_deliveries,
+    webhooks,
 )
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
@@ -21,6 +23,8 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     overview.router,
     card_transactions.router,
     search.router,
+    webhooks.router,
+    webhook_deliveries.router,
 )
 """The routers of all pages; a new page is added here (docs/console.md)."""
 

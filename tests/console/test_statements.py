@@ -10,6 +10,8 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.projections import accounts
 from cardledger.ledger.queries import (
     card_transactions,
     platform_figures,
@@ -21,7 +23,7 @@ from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.paging import Wanted
 from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
-from cardledger.ledger.webhooks import deliveries
+from cardledger.ledger.webhooks import deliveries, endpoints
 from cardledger.ledger.webhooks.deliveries import DeliveryFilters
 from cardledger.schema.ids import Id
 from tests.api.support import Api
@@ -84,6 +86,16 @@ def _list(**filters: Any) -> Reader:  # noqa: ANN401 - of any type
     )
 
 
+def _deliveries(**filters: Any) -> Reader:  # noqa: ANN401 - of any type
+    return lambda connection, platform, _: deliveries.page(
+        connection,
+        platform_id=platform,
+        filters=DeliveryFilters(**filters),
+        wanted=PAGE,
+        count_limit=0,
+    )
+
+
 def _search(text: str) -> Reader:
     return lambda connection, platform, _: search.find(connection, platform_id=platform, query=text)
 
@@ -109,6 +121,32 @@ READERS: Final[dict[str, Reader]] = {
     "list by account": _list(account_id=KEY),
     "list by amount and time": _list(
         currency="USD", min_amount=1, created_from=NOW, created_to=NOW
+    ),
+    "cards": lambda connection, platform, _: cards.page(
+        connection,
+        platform_id=platform,
+        filters=cards.CardFilters(),
+        wanted=PAGE,
+        count_limit=0,
+    ),
+    "card": lambda connection, platform, _: cards.get(
+        connection, platform_id=platform, card_id=KEY
+    ),
+    "funding account": lambda connection, platform, _: accounts.get(
+        connection, platform_id=platform, account_id=KEY
+    ),
+    "deliveries": _deliveries(),
+    "deliveries by state": _deliveries(state="FAILED"),
+    "deliveries by endpoint": _deliveries(endpoint_id=KEY),
+    "deliveries by type and time": _deliveries(type="TEST", since=NOW, until=NOW),
+    "delivery": lambda connection, platform, _: deliveries.get(
+        connection, platform_id=platform, delivery_id=KEY
+    ),
+    "endpoints": lambda connection, platform, _: endpoints.page(
+        connection, platform_id=platform, wanted=PAGE
+    ),
+    "endpoint": lambda connection, platform, _: endpoints.get(
+        connection, platform_id=platform, endpoint_id=KEY
     ),
     "search by id": _search(str(KEY)),
     "search by event": _search("visa 8123"),

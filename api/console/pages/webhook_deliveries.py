@@ -1,0 +1,126 @@
+"""Deliveries of webhooks: the list, and one with its payload and every attempt."""
+
+import json
+from typing import Annotated, Final, get_args
+
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import ROOT, forms, navigation, rendering
+from cardledger.api.console.context import Viewer
+from cardledger.api.console.filters import Filters, Moment, Sent
+from cardledger.api.console.forms import Managing
+from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.http.errors import not_found
+from cardledger.api.http.responses import Listing
+from cardledger.ledger.webhooks import deliveries
+from cardledger.schema.wire.common import WebhookDeliveryId, WebhookEndpointId, public_id
+from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.webhooks.endpoints import DeliveryState, SubjectId
+from cardledger.schema.wire.webhooks.envelope import WebhookType
+
+_PART: Final = navigation.WEBHOOKS
+_DELIVERIES: Final = f"{_PART.path}/deliveries"
+_PAYLOAD_CHARACTERS: Final = 200_000
+
+_PAGES: Final = {
+    "CardTransaction": navigation.CARD_TRANSACTIONS.path,
+    "Card": f"{ROOT}/cards",
+    "Customer": f"{ROOT}/customers",
+    "InternalAccount": navigation.ACCOUNTS.path,
+    "WebhookEndpoint": f"{_PART.path}/endpoints",
+}
+"""The pages of what a webhook may be about."""
+
+router = console_router()
+
+
+class DeliveriesQuery(Filters):
+    """The filters of the list; all must match."""
+
+    endpoint_id: WebhookEndpointId | None = None
+    state: DeliveryState | None = None
+    type: WebhookType | None = None
+    subject_id: SubjectId | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+@router.get(_DELIVERIES)
+async def list_deliveries(
+    request: Request, query: Annotated[DeliveriesQuery, Query()], call: Viewer
+) -> Response:
+    """List deliveries by creation, the newest first."""
+    listing = Listing(call, "console webhook deliveries", query)
+    async with call.snapshot() as connection:
+        page = await deliveries.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=deliveries.DeliveryFilters(
+                endpoint_id=query.endpoint_id,
+                type=query.type,
+                subject_ids=[] if query.subject_id is None else [query.subject_id],
+                state=query.state,
+                since=query.since,
+                until=query.until,
+            ),
+            wanted=listing.wanted(newest_first=True),
+            count_limit=0,
+        )
+    return rendering.page(
+        request,
+        "webhook_deliveries.html",
+        call=call,
+        part=_PART,
+        sent=Sent(request.query_params),
+        states=get_args(DeliveryState),
+        types=sorted(kind.value for kind in WebhookType),
+        deliveries=page.items,
+        next_cursor=listing.next_cursor(page),
+        api=rendering.api_call(
+            request, call, "/webhooks/deliveries", {"data": [each.wire() for each in page.items]}
+        ),
+    )
+
+
+@router.get(f"{_DELIVERIES}/{{delivery_id}}")
+async def show_delivery(request: Request, delivery_id: WebhookDeliveryId, call: Viewer) -> Response:
+    """Show a delivery with its payload and every attempt."""
+    async with call.snapshot() as connection:
+        delivery = await deliveries.get(
+            connection, platform_id=call.platform_id, delivery_id=delivery_id
+        )
+    if delivery is None:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "webhook delivery")
+    name = public_id("WebhookDelivery", delivery_id)
+    payload = json.dumps(delivery.payload, indent=2, ensure_ascii=False)
+    return rendering.page(
+        request,
+        "webhook_delivery.html",
+        call=call,
+        part=_PART,
+        delivery=delivery,
+        attempts=delivery.attempt_list or [],
+        name=name,
+        subject_page=_page_of(delivery.subject_id),
+        payload=payload[:_PAYLOAD_CHARACTERS],
+        key=forms.new_key(),
+        api=rendering.api_call(request, call, f"/webhooks/deliveries/{name}", delivery.wire()),
+    )
+
+
+@router.post(f"{_DELIVERIES}/{{delivery_id}}/retry")
+async def retry_delivery(
+    request: Request, action: Managing, delivery_id: WebhookDeliveryId
+) -> Response:
+    """Send a delivery again, and lead to it."""
+    name = public_id("WebhookDelivery", delivery_id)
+    answer = await action.run("POST", f"/webhooks/deliveries/{name}/retry")
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    return redirect(f"{_DELIVERIES}/{name}")
+
+
+def _page_of(subject_id: str) -> str | None:
+    """Return the page of what a webhook is about; None when there is none."""
+    path = _PAGES.get(subject_id.partition(":")[0])
+    return None if path is None else f"{path}/{subject_id}"

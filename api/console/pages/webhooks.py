@@ -1,0 +1,188 @@
+"""Webhooks: endpoints, and what a platform does with them."""
+
+from datetime import timedelta
+from typing import Annotated, Final
+from urllib.parse import urlencode
+
+from fastapi import Query, Request, Response
+from pydantic import Field, TypeAdapter, ValidationError
+
+from cardledger.api.console import formats, forms, navigation, rendering
+from cardledger.api.console.context import ConsoleContext, Viewer
+from cardledger.api.console.filters import Filters, Moment
+from cardledger.api.console.forms import Managing
+from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.http.errors import invalid_field, not_found
+from cardledger.api.http.responses import Listing
+from cardledger.ledger.storage import paging
+from cardledger.ledger.webhooks import deliveries, endpoints
+from cardledger.ledger.webhooks.deliveries import DeliveryFilters
+from cardledger.schema.wire.common import WebhookDeliveryId, WebhookEndpointId, public_id
+from cardledger.schema.wire.errors import Code
+
+_PART: Final = navigation.WEBHOOKS
+_ENDPOINTS: Final = f"{_PART.path}/endpoints"
+_DELIVERIES: Final = f"{_PART.path}/deliveries"
+_LATEST: Final = 10
+_STATES: Final = {"enable": "ENABLED", "disable": "DISABLED"}
+_REPLAYED_FROM: Final = timedelta(days=1)  # What the form of a replay begins with.
+_MOMENT: Final = TypeAdapter(Moment)
+
+router = console_router()
+
+
+class EndpointQuery(Filters):
+    """What an endpoint's page says about a replay that was just made."""
+
+    replayed: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    since: Moment | None = None
+    after: WebhookDeliveryId | None = None
+
+
+@router.get(_PART.path)
+async def list_endpoints(
+    request: Request, query: Annotated[Filters, Query()], call: Viewer
+) -> Response:
+    """List the endpoints, oldest first, and the latest deliveries."""
+    listing = Listing(call, "console webhook endpoints", query)
+    async with call.snapshot() as connection:
+        page = await endpoints.page(
+            connection, platform_id=call.platform_id, wanted=listing.wanted(newest_first=False)
+        )
+        latest = await deliveries.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=DeliveryFilters(),
+            wanted=paging.Wanted(limit=_LATEST, newest_first=True),
+            count_limit=0,
+        )
+    return rendering.page(
+        request,
+        "webhooks.html",
+        call=call,
+        part=_PART,
+        endpoints=page.items,
+        next_cursor=listing.next_cursor(page),
+        deliveries=latest.items,
+        api=rendering.api_call(
+            request, call, "/webhooks/endpoints", {"data": [each.wire() for each in page.items]}
+        ),
+    )
+
+
+@router.get(f"{_ENDPOINTS}/{{endpoint_id}}")
+async def show_endpoint(
+    request: Request,
+    endpoint_id: WebhookEndpointId,
+    query: Annotated[EndpointQuery, Query()],
+    call: Viewer,
+) -> Response:
+    """Show an endpoint, its latest deliveries, and what can be done with it."""
+    return await _endpoint_page(request, call, endpoint_id, query=query)
+
+
+@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/test")
+async def test_endpoint(
+    request: Request, action: Managing, endpoint_id: WebhookEndpointId
+) -> Response:
+    """Send a TEST, and lead to its delivery."""
+    name = public_id("WebhookEndpoint", endpoint_id)
+    answer = await action.run("POST", "/webhooks/test", {"endpointId": name})
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    return redirect(f"{_DELIVERIES}/{answer.body['deliveryId']}")
+
+
+@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/rotate-secret")
+async def rotate_secret(
+    request: Request, action: Managing, endpoint_id: WebhookEndpointId
+) -> Response:
+    """Replace the secret, and show the new one: on this answer alone."""
+    if action.fields.get("confirmed") != "yes":
+        raise invalid_field("confirmed", "confirm that the secret of this endpoint is replaced")
+    name = public_id("WebhookEndpoint", endpoint_id)
+    answer = await action.run("POST", f"/webhooks/endpoints/{name}/rotate-secret")
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    secret = answer.body.get("secret")
+    return await _endpoint_page(
+        request, action.call, endpoint_id, secret=secret, was_shown=secret is None
+    )
+
+
+@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/replay")
+async def replay_failed(
+    request: Request, action: Managing, endpoint_id: WebhookEndpointId
+) -> Response:
+    """Send what the endpoint has missed since a time again."""
+    name, fields = public_id("WebhookEndpoint", endpoint_id), action.fields
+    try:
+        since = _MOMENT.validate_python(fields.get("since", ""))
+    except ValidationError:
+        raise invalid_field("since", "must be a time in UTC, such as 2026-01-31T12:00") from None
+    body = {"endpointId": name, "since": formats.iso(since), "onlyFailed": True}
+    if fields.get("after"):
+        body["cursor"] = fields["after"]
+    answer = await action.run("POST", "/webhooks/replay", body)
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    shown = {"replayed": answer.body["count"], "since": f"{since:%Y-%m-%dT%H:%M:%S}"}
+    if answer.body.get("nextCursor"):
+        shown["after"] = answer.body["nextCursor"]
+    return redirect(f"{_ENDPOINTS}/{name}?{urlencode(shown)}")
+
+
+@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/{{change}}")
+async def change_state(
+    request: Request, action: Managing, endpoint_id: WebhookEndpointId, change: str
+) -> Response:
+    """Enable or disable an endpoint."""
+    if change not in _STATES:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "page")
+    name = public_id("WebhookEndpoint", endpoint_id)
+    answer = await action.run("PATCH", f"/webhooks/endpoints/{name}", {"state": _STATES[change]})
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    return redirect(f"{_ENDPOINTS}/{name}")
+
+
+async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpoint, by name
+    request: Request,
+    call: ConsoleContext,
+    endpoint_id: WebhookEndpointId,
+    *,
+    query: EndpointQuery | None = None,
+    secret: str | None = None,
+    was_shown: bool = False,
+) -> Response:
+    async with call.snapshot() as connection:
+        endpoint = await endpoints.get(
+            connection, platform_id=call.platform_id, endpoint_id=endpoint_id
+        )
+        if endpoint is None:
+            raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
+        latest = await deliveries.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=DeliveryFilters(endpoint_id=endpoint_id),
+            wanted=paging.Wanted(limit=_LATEST, newest_first=True),
+            count_limit=0,
+        )
+    name = public_id("WebhookEndpoint", endpoint_id)
+    shown = query or EndpointQuery()
+    return rendering.page(
+        request,
+        "webhook_endpoint.html",
+        call=call,
+        part=_PART,
+        endpoint=endpoint,
+        name=name,
+        deliveries=latest.items,
+        has_more=latest.last is not None,
+        secret=secret,
+        was_shown=was_shown,
+        query=shown,
+        since=f"{shown.since or call.now() - _REPLAYED_FROM:%Y-%m-%dT%H:%M}",
+        key=forms.new_key,
+        api=rendering.api_call(request, call, f"/webhooks/endpoints/{name}", endpoint.wire()),
+    )

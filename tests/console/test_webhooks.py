@@ -1,0 +1,264 @@
+"""Webhooks: endpoints, deliveries, and what is done with them by forms."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+
+import httpx2
+import pytest
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
+
+from cardledger.api.app import ApiConfig
+from cardledger.api.console import ROOT, forms
+from cardledger.webhooks.receiver import Reply
+from tests.api.support import Api, made, new_tenant, ok
+from tests.console.person import Person, shown
+from tests.receiver import Receiver
+from tests.waiting import eventually
+
+HOSTILE = b"<script>alert(1)</script>\xe2\x80\xae"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver that takes everything; tests of signatures check them."""
+    with Receiver() as receiver:
+        receiver.reply_always(Reply())
+        yield receiver
+
+
+@pytest.fixture
+def api(root: str, config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform of this test alone."""
+    with Api(root, new_tenant(config.database_url)) as client:
+        yield client
+
+
+@pytest.fixture
+def endpoint(api: Api, receiver: Receiver) -> str:
+    """An endpoint at `receiver`; its first TEST has arrived."""
+    created = made(api.post("/webhooks/endpoints", {"url": receiver.url, "description": "books"}))
+    receiver.wait_for(lambda arrivals: len(arrivals) >= 1)
+    return str(created["id"])
+
+
+def sent(person: Person, **more: str) -> dict[str, str]:
+    page = shown(person.get("/webhooks"))
+    return {
+        "form_token": person.hidden(page, "form_token"),
+        "idempotency_key": forms.new_key(),
+        **more,
+    }
+
+
+def act(person: Person, endpoint: str, name: str, **fields: str) -> httpx2.Response:
+    return person.post(f"/webhooks/endpoints/{endpoint}/{name}", sent(person, **fields))
+
+
+def followed(person: Person, answer: httpx2.Response) -> str:
+    assert answer.status_code == 303, answer.text
+    return shown(person.http.get(answer.headers["location"]))
+
+
+def delivery(api: Api, state: str, **query: object) -> str:
+    """Return the newest delivery, once it has the state."""
+
+    def look() -> str | None:
+        found = ok(api.get("/webhooks/deliveries", **query))["data"]
+        return str(found[0]["id"]) if found and found[0]["state"] == state else None
+
+    return eventually(look)
+
+
+def failing(api: Api, endpoint: str, purchase: str) -> str:
+    """Return the newest delivery about a purchase, once two attempts of it have failed."""
+
+    def look() -> str | None:
+        found = ok(api.get("/webhooks/deliveries", subjectId=purchase, endpointId=endpoint))["data"]
+        return str(found[0]["id"]) if found and found[0]["attempts"] > 1 else None
+
+    return eventually(look)
+
+
+def test_a_platform_without_endpoints_is_told_how_to_make_one(person: Person) -> None:
+    page = shown(person.get("/webhooks"))
+
+    assert "No endpoint." in page
+    assert "No webhook yet." in page
+
+
+def test_endpoints_and_deliveries_are_listed(person: Person, api: Api, endpoint: str) -> None:
+    card = api.active_card()["id"]
+    purchase = api.authorize(card, 1_250)["id"]
+    delivery(api, "DELIVERED", subjectId=purchase)
+
+    front = shown(person.get("/webhooks"))
+    about = shown(person.get("/webhooks/deliveries", subjectId=purchase))
+    none = shown(person.get("/webhooks/deliveries", state="FAILED"))
+
+    assert "books" in front
+    assert endpoint in front
+    assert about.count("CARD_TRANSACTION.AUTHORIZED</a>") == 1
+    assert "No delivery matches." in none
+
+
+def test_deliveries_have_pages(person: Person, api: Api, endpoint: str) -> None:
+    del endpoint
+    card = api.active_card()["id"]
+    for _ in range(4):
+        api.authorize(card, 100)
+
+    first = shown(person.get("/webhooks/deliveries", limit=2))
+    link = re.search(r'rel="next" href="/console([^"]+)"', first)
+    assert link is not None
+    second = shown(person.http.get(ROOT + unescape(link[1])))
+    edited = re.sub("cursor=.", "cursor=!", unescape(link[1]))
+
+    rows = [
+        re.findall(r"deliveries/(WebhookDelivery:[0-9a-f-]+)", page) for page in (first, second)
+    ]
+    assert [len(each) for each in rows] == [2, 2]
+    assert not set(rows[0]) & set(rows[1])
+    shown(person.http.get(ROOT + edited), 400)
+
+
+def test_a_delivery_shows_payload_and_every_attempt_as_text(
+    person: Person, api: Api, receiver: Receiver, endpoint: str
+) -> None:
+    receiver.reply_always(Reply(status=500, body=HOSTILE))
+    purchase = api.authorize(api.active_card()["id"], 1_250, descriptor="<b>BISTRO</b>")["id"]
+    key = failing(api, endpoint, purchase)
+
+    page = shown(person.get(f"/webhooks/deliveries/{key}"))
+
+    assert page.count('<b class="bad">500</b>') > 1
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;⟨U+202E⟩" in page
+    assert "<script>alert" not in page
+    assert "&lt;b&gt;BISTRO&lt;/b&gt;" in page
+    assert "pending</span>" in page
+
+
+def test_a_failing_delivery_is_sent_again_at_once(
+    person: Person, api: Api, receiver: Receiver, endpoint: str
+) -> None:
+    receiver.reply_always(Reply(status=503))
+    purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
+    key = failing(api, endpoint, purchase)
+    receiver.reply_always(Reply())
+    form = sent(person)
+
+    for _ in range(2):
+        followed(person, person.post(f"/webhooks/deliveries/{key}/retry", form))
+    delivery(api, "DELIVERED", subjectId=purchase)
+
+    assert "delivered</span>" in shown(person.get(f"/webhooks/deliveries/{key}"))
+
+
+def test_a_test_leads_to_its_result(person: Person, receiver: Receiver, endpoint: str) -> None:
+    receiver.reply_always(Reply(status=418, body=HOSTILE))
+
+    page = followed(person, act(person, endpoint, "test"))
+
+    assert '<b class="bad">418</b>' in page
+    assert "<script>alert" not in page
+
+
+def test_an_endpoint_is_disabled_and_enabled(person: Person, endpoint: str) -> None:
+    disabled = followed(person, act(person, endpoint, "disable"))
+    enabled = followed(person, act(person, endpoint, "enable"))
+
+    assert "disabled</span>" in disabled
+    assert "enabled</span>" in enabled
+
+
+def test_what_an_endpoint_has_missed_is_replayed(person: Person, api: Api, endpoint: str) -> None:
+    followed(person, act(person, endpoint, "disable"))
+    purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
+    delivery(api, "NO_ENDPOINT", subjectId=purchase)
+    followed(person, act(person, endpoint, "enable"))
+
+    page = followed(person, act(person, endpoint, "replay", since="2020-01-01T00:00"))
+
+    assert re.search(r"[1-9][0-9]* deliver(y is|ies are) sent again", page)
+    delivery(api, "DELIVERED", subjectId=purchase, endpointId=endpoint)
+    shown(act(person, endpoint, "replay", since="yesterday"), 400)
+
+
+def test_a_rotated_secret_is_shown_once(person: Person, endpoint: str) -> None:
+    shown(act(person, endpoint, "rotate-secret"), 400)
+    form = sent(person, confirmed="yes")
+    path = f"/webhooks/endpoints/{endpoint}/rotate-secret"
+
+    first, second = shown(person.post(path, form)), shown(person.post(path, form))
+    later = shown(person.get(f"/webhooks/endpoints/{endpoint}"))
+
+    assert "whsec_" in first
+    assert "whsec_" not in second + later
+    assert "the secret was shown once" in second
+
+
+def test_ids_of_other_platforms_are_unknown(
+    person: Person, other_platform: Api, receiver: Receiver
+) -> None:
+    created = made(other_platform.post("/webhooks/endpoints", {"url": receiver.url}))
+    foreign = delivery(other_platform, "DELIVERED", endpointId=created["id"])
+    unknown = "019542f5-b3e7-7d02-0000-00000000a1b4"
+
+    paths = [
+        f"/webhooks/endpoints/{created['id']}",
+        f"/webhooks/endpoints/WebhookEndpoint:{unknown}",
+        f"/webhooks/deliveries/{foreign}",
+        f"/webhooks/deliveries/WebhookDelivery:{unknown}",
+    ]
+    form = sent(person, confirmed="yes", since="2020-01-01T00:00")
+    posts = [
+        *(f"{paths[0]}/{name}" for name in ("test", "rotate-secret", "replay", "disable")),
+        f"{paths[2]}/retry",
+    ]
+
+    pages = [shown(person.get(path), 404) for path in paths]
+    pages += [
+        shown(person.post(path, form | {"idempotency_key": forms.new_key()}), 404) for path in posts
+    ]
+
+    assert len({re.sub(r'value="[^"]*"', "", page) for page in pages}) == 1
+    assert ok(other_platform.get(paths[0].removeprefix("")))["state"] == "ENABLED"
+
+
+def test_a_token_without_manage_sees_and_changes_nothing(
+    root: str, config: ApiConfig, api: Api, endpoint: str
+) -> None:
+    tenant = new_tenant(config.database_url, permissions=("VIEW", "TRANSACT"), of=api.tenant)
+    with Person(root) as viewer:
+        viewer.log_in(tenant)
+        page = shown(viewer.get(f"/webhooks/endpoints/{endpoint}"))
+        form = sent(viewer, confirmed="yes")
+        statuses = {
+            viewer.post(f"/webhooks/endpoints/{endpoint}/{name}", form).status_code
+            for name in ("test", "rotate-secret", "replay", "disable")
+        }
+
+    assert "Rotate" not in page
+    assert statuses == {403}
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_no_other_site_changes_an_endpoint(person: Person, endpoint: str, origin: str) -> None:
+    form = sent(person, confirmed="yes", since="2020-01-01T00:00")
+
+    for name in ("test", "rotate-secret", "replay", "disable"):
+        path = f"/webhooks/endpoints/{endpoint}/{name}"
+        shown(person.post(path, form, Origin=origin), 403)
+
+    assert "enabled</span>" in shown(person.get(f"/webhooks/endpoints/{endpoint}"))
+
+
+def test_an_action_is_logged_with_its_token_and_request_id(person: Person, endpoint: str) -> None:
+    with capture_logs(processors=[merge_contextvars]) as logs:
+        act(person, endpoint, "disable")
+
+    [line] = [line for line in logs if line.get("method") == "PATCH"]
+    assert line["caller"].startswith("Token:")
+    assert line["path"].endswith(endpoint)
+    assert line["request_id"]
