@@ -18,6 +18,7 @@ from cardledger.api.background.customer_uploads import CustomerUploads
 from cardledger.api.background.upkeep import Upkeep
 from cardledger.api.console import application as console
 from cardledger.api.console import services as console_services
+from cardledger.api.console import shown_settings
 from cardledger.api.console.services import OFF as CONSOLE_OFF
 from cardledger.api.console.services import ConsoleConfig
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
@@ -28,6 +29,7 @@ from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, templates
 from cardledger.api.http.rate_limits import RateLimits
+from cardledger.api.http.recent_requests import RecentRequests
 from cardledger.api.http.request_context import EndUserTerms, Services
 from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
 from cardledger.api.ingestion_limits import (
@@ -206,6 +208,8 @@ def create_app(
         **_NO_TELEMETRY,
     )
     app.state.is_sandbox = config.sandbox
+    app.state.recent_requests = RecentRequests() if config.sandbox else None
+    app.state.shown_settings = shown_settings.shown(config)
     app.router.routes.extend(_routes(is_sandbox=config.sandbox))
     app.include_router(console.router_of(config.console, is_sandbox=config.sandbox))
     app.state.templates = templates(app)

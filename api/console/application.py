@@ -12,6 +12,7 @@ from cardledger.api.console.pages import (
     search,
     simulator,
     simulator_stories,
+    system,
     webhook_deliveries,
     webhooks,
 )
@@ -25,6 +26,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     search.router,
     webhooks.router,
     webhook_deliveries.router,
+    system.router,
 )
 """The routers of all pages; a new page is added here (docs/console.md)."""
 

@@ -19,6 +19,7 @@ from uuid_utils import uuid4
 
 from cardledger.api.http import errors
 from cardledger.api.http.errors import ApiError
+from cardledger.api.http.recent_requests import RecentRequest, RecentRequests, code_in
 from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.errors import Code, shortened
 from cardledger.workers.metrics import counted
@@ -115,6 +116,36 @@ def _template(routed: Scope) -> str | None:
     return known.get(routed.get("endpoint"))
 
 
+def _recent(routed: Scope) -> RecentRequests | None:
+    """Return the last requests of this process, which a sandbox keeps."""
+    app: FastAPI | None = routed.get("app")
+    return None if app is None else getattr(app.state, "recent_requests", None)
+
+
+def _note(  # noqa: PLR0913, PLR0917 - what is known of a request
+    scope: Scope, request_id: str, template: str, status: int, code: str | None, seconds: float
+) -> None:
+    """Keep a request of a platform for the console of a sandbox; pages of the console are not."""
+    recent = _recent(scope)
+    call = scope.get("state", {}).get("call")
+    if recent is None or not isinstance(call, RequestContext) or template.startswith("/console"):
+        return
+    recent.note(
+        RecentRequest(
+            at=call.services.clock(),
+            platform_id=call.platform_id,
+            request_id=request_id,
+            caller=call.caller,
+            method=scope["method"],
+            path=shown(scope["path"]),
+            template=template,
+            status=status,
+            code=code,
+            duration_ms=round(seconds * 1000, 1),
+        )
+    )
+
+
 class _HideTokens(logging.Filter):
     """Hides tokens in uvicorn's access log, where the path is one of the arguments."""
 
@@ -158,18 +189,21 @@ class Edge:
         began = time.perf_counter()
         counted.begin_request()
         took: float | None = None  # Until the response; what was cancelled may end later.
+        code: str | None = None
 
         # HEAD is routed as GET: the same headers, without the body.
         is_head = scope["method"] == "HEAD"
         routed: Scope = {**scope, "method": "GET", errors.IS_HEAD: True} if is_head else scope
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status, took
+            nonlocal status, took, code
             if message["type"] == "http.response.start":
                 status = message["status"]
                 took = time.perf_counter() - began
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
-            elif is_head and message["type"] == "http.response.body":
+            elif status >= HTTPStatus.BAD_REQUEST and _recent(scope) is not None:
+                code = code or code_in(message.get("body", b""))
+            if is_head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
@@ -188,6 +222,7 @@ class Edge:
             route = _template(routed)
             counted.end_request(route, scope["method"], status, seconds)
             spans.end_request(scope["method"], route, status)
+            _note(scope, request_id, route or shown(scope["path"]), status, code, seconds)
             is_probe = scope["path"] in _QUIET and status < HTTPStatus.BAD_REQUEST
             (_log.debug if is_probe else _log.info)(
                 "request",

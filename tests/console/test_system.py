@@ -1,0 +1,142 @@
+"""System: what the installation runs on, and the last requests; and that no page has a secret."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from psycopg import conninfo
+
+from cardledger.api.app import ApiConfig
+from cardledger.api.http.recent_requests import (
+    LIMIT,
+    RecentRequest,
+    RecentRequests,
+    code_in,
+)
+from cardledger.ledger.sandbox import card_numbers
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.schema import compatibility
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import parse_id
+from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, server
+from tests.console.person import Person, shown
+from tests.console.stories import play
+from tests.receiver import Receiver
+from tests.waiting import eventually
+
+LINK = re.compile(r'href="/console([^"#]*)"')
+
+
+def test_versions_schema_and_checks_are_shown(person: Person) -> None:
+    page = eventually(lambda: _without_failures(person))
+
+    assert compatibility.head() in page
+    assert "PostgreSQL" in page
+    assert 'href="/docs"' in page
+    assert "inbox, live" in page
+
+
+def _request(number: int) -> RecentRequest:
+    return RecentRequest(
+        at=datetime(2026, 1, 31, tzinfo=UTC),
+        platform_id=Id(bytes(16)),
+        request_id=str(number),
+        caller=None,
+        method="GET",
+        path="/",
+        template="/",
+        status=200,
+        code=None,
+        duration_ms=1.0,
+    )
+
+
+def _without_failures(person: Person) -> str | None:
+    page = shown(person.get("/system"))
+    return page if "Nothing is wrong" in page else None
+
+
+def test_the_last_requests_are_shown_by_platform(
+    person: Person, api: Api, other_platform: Api
+) -> None:
+    answer = api.get("/cards/Card:019542f5-b3e7-7d02-0000-00000000a1b4")
+    assert answer.status_code == 404
+    foreign = other_platform.get("/customers").headers["x-request-id"]
+
+    page = shown(person.get("/system"))
+
+    assert answer.headers["x-request-id"] in page
+    assert answer.json()["code"] in page
+    assert "GET /2025-10-13/cards/{card_id}" in page
+    assert foreign not in page
+
+
+def test_only_a_sandbox_keeps_requests(config: ApiConfig, api: Api) -> None:
+    with server(replace(config, sandbox=False)) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+
+        page = shown(visitor.get("/system"))
+
+    assert "Last requests" not in page
+
+
+def test_few_requests_are_kept() -> None:
+    ring = RecentRequests()
+    for number in range(LIMIT + 10):
+        ring.note(_request(number))
+
+    kept = ring.of(_request(0).platform_id)
+
+    assert len(kept) == LIMIT
+    assert [kept[0].request_id, kept[-1].request_id] == [str(LIMIT + 9), "10"]
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"code": 7}', b"\xff"])
+def test_a_body_without_a_code_has_none(body: bytes) -> None:
+    assert code_in(body) is None
+
+
+def test_no_page_of_a_played_day_has_a_secret(root: str, config: ApiConfig) -> None:
+    tenant = new_tenant(config.database_url)
+    with Api(root, tenant) as api, Receiver() as receiver, Person(root) as visitor:
+        endpoint = made(api.post("/webhooks/endpoints", {"url": receiver.url}))
+        token = made(api.post("/tokens", {"name": "another", "permissions": ["VIEW"]}))
+        card = api.active_card()["id"]
+        number = _number_of(ok(api.get(f"/cards/{card}")))
+        play(api)
+        visitor.log_in(tenant)
+        cookie = next(iter(visitor.http.cookies.jar)).value
+
+        pages = "".join(_all_pages(visitor))
+
+    secrets = [tenant.client_secret, endpoint["secret"], token["clientSecret"], SECRET_KEY]
+    password = conninfo.conninfo_to_dict(config.database_url).get("password")
+    secrets += [str(each) for each in (cookie, number, password) if each]
+    assert len(pages) > 50_000
+    assert [each for each in secrets if each in pages] == []
+    assert "whsec_" not in pages
+    assert "cvv" not in pages.lower()
+
+
+def _number_of(card: dict[str, Any]) -> str:
+    key = parse_id("Card", card["id"])
+    return card_numbers.number_of(KeyRing(SECRET_KEY), key, card["last4"]).pan
+
+
+def _all_pages(visitor: Person) -> Iterator[str]:
+    """Yield the HTML of every page that a link leads to, at most 120."""
+    waiting, seen = [""], {""}
+    while waiting and len(seen) < 120:
+        path = waiting.pop(0)
+        answer = visitor.http.get(f"/console{path}")
+        if answer.status_code == 303:
+            continue
+        yield answer.text
+        for link in LINK.findall(answer.text):
+            plain = link.replace("&amp;", "&")
+            if plain not in seen and not plain.startswith("/static"):
+                seen.add(plain)
+                waiting.append(plain)
