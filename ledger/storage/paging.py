@@ -97,13 +97,13 @@ def total_of(pages: Sequence[Page[Any]]) -> int | None:
     return total if len(counts) == len(pages) and total <= COUNT_LIMIT else None
 
 
-def cursor_of(keys: KeyRing, binding: str, last: Id) -> str:
+def cursor_of(keys: KeyRing, binding: str, last: bytes) -> str:
     """Return the cursor of the page after `last`; `binding` names the list and its filters."""
     return urlsafe_b64encode(last + keys.sign_cursor(_signed(binding, last))).decode()
 
 
-def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
-    """Return the key in `cursor`.
+def place_of(keys: KeyRing, binding: str, cursor: str, *, size: int = _KEY_BYTES) -> Id:
+    """Return the key in `cursor`, of `size` bytes: more in a list that is not in order of ids.
 
     Raises: CursorError when it was changed, or issued for another list or other filters.
     """
@@ -111,8 +111,8 @@ def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
         raw = urlsafe_b64decode(cursor.encode("ascii"))
     except ValueError:  # Also what the two kinds of bad characters raise.
         raw = b""
-    key, tag = raw[:_KEY_BYTES], raw[_KEY_BYTES:]
-    if len(key) != _KEY_BYTES or not keys.verify_cursor(_signed(binding, key), tag):
+    key, tag = raw[:size], raw[size:]
+    if len(key) != size or not keys.verify_cursor(_signed(binding, key), tag):
         message = "is not a cursor of this list with these filters; send nextCursor unchanged"
         raise CursorError(message)
     return Id(key)

@@ -1,0 +1,144 @@
+"""Exceptions: what is owed, the oldest first, and in a sandbox the deposit that pays it."""
+
+from typing import Annotated, Final
+
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import forms, navigation, rendering
+from cardledger.api.console.context import ConsoleContext, Viewer
+from cardledger.api.console.filters import Filters, Sent
+from cardledger.api.console.forms import Transacting
+from cardledger.api.console.placed_listing import PlacedListing
+from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.http.authentication import require
+from cardledger.api.http.errors import invalid_field, not_found
+from cardledger.ledger.platforms.scopes import Permission
+from cardledger.ledger.queries import card_transactions, open_exceptions
+from cardledger.ledger.queries.open_exceptions import ExceptionFilters, OpenException
+from cardledger.schema.wire.common import (
+    CardTransactionId,
+    Currency,
+    CustomerId,
+    InternalAccountId,
+    money,
+    public_id,
+)
+from cardledger.schema.wire.customers.accounts import MAX_FUND
+from cardledger.schema.wire.errors import Code
+
+_PART: Final = navigation.EXCEPTIONS
+
+router = console_router()
+sandbox_router = console_router()
+
+
+class ExceptionsQuery(Filters):
+    """The filters of the list; all must match."""
+
+    account_id: InternalAccountId | None = None
+    customer_id: CustomerId | None = None
+    currency: Currency | None = None
+
+
+@router.get(_PART.path)
+async def list_exceptions(
+    request: Request, query: Annotated[ExceptionsQuery, Query()], call: Viewer
+) -> Response:
+    """List what is owed, the oldest first."""
+    listing = PlacedListing(call, "console exceptions", query)
+    async with call.snapshot() as connection:
+        page = await open_exceptions.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=ExceptionFilters(
+                account_id=query.account_id,
+                customer_id=query.customer_id,
+                currency=query.currency,
+            ),
+            after=listing.after(),
+            limit=query.limit,
+        )
+    return rendering.page(
+        request,
+        "exceptions.html",
+        call=call,
+        part=_PART,
+        sent=Sent(request.query_params),
+        items=page.items,
+        queue_limit=open_exceptions.QUEUE_LIMIT,
+        next_cursor=listing.next_cursor(page.last),
+        api=rendering.api_call(
+            request,
+            call,
+            "/transactions?type=CARD&status=EXCEPTION",
+            {"data": [item.resource.wire() for item in page.items]},
+        ),
+    )
+
+
+@sandbox_router.get(f"{_PART.path}/{{card_transaction_id}}/fund")
+async def confirm_fund(
+    request: Request, card_transaction_id: CardTransactionId, call: Viewer
+) -> Response:
+    """Show what would be deposited, and to which account, before it is."""
+    require(call.token, Permission.TRANSACT)
+    owing = await _open_exception(call, card_transaction_id)
+    missing = owing.missing
+    amount = None if missing is None else min(missing.amount, MAX_FUND)
+    return rendering.page(
+        request,
+        "fund_exception.html",
+        call=call,
+        part=_PART,
+        owing=owing,
+        amount=None if amount is None else money(amount, owing.currency),
+        name=public_id("CardTransaction", card_transaction_id),
+        account=public_id("InternalAccount", owing.resource.account_id),
+        key=forms.new_key(),
+    )
+
+
+@sandbox_router.post(f"{_PART.path}/{{card_transaction_id}}/fund")
+async def fund(
+    request: Request, card_transaction_id: CardTransactionId, action: Transacting
+) -> Response:
+    """Deposit the confirmed amount on the confirmed account, and lead to what it has paid."""
+    account, amount = action.fields.get("account_id", ""), action.fields.get("amount", "")
+    if not (amount.isascii() and amount.isdigit() and len(amount) <= len(str(MAX_FUND))):
+        raise invalid_field("amount", "must be the one of the form; reload the page")
+    owing = await _account_of(action.call, card_transaction_id)
+    if account != owing:
+        raise invalid_field("account_id", "must be the one of the form; reload the page")
+    answer = await action.run(
+        "POST", f"/sandbox/internal-accounts/{account}/fund", {"amount": int(amount)}
+    )
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    name = public_id("CardTransaction", card_transaction_id)
+    return redirect(f"{navigation.CARD_TRANSACTIONS.path}/{name}")
+
+
+async def _open_exception(
+    call: ConsoleContext, card_transaction_id: CardTransactionId
+) -> OpenException:
+    async with call.snapshot() as connection:
+        page = await open_exceptions.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=ExceptionFilters(id=card_transaction_id),
+            limit=1,
+        )
+    if not page.items:
+        raise not_found(Code.TRANSACTION_NOT_FOUND, "open exception")
+    return page.items[0]
+
+
+async def _account_of(call: ConsoleContext, card_transaction_id: CardTransactionId) -> str:
+    """Return the account of a card transaction, which may have been paid meanwhile."""
+    async with call.snapshot() as connection:
+        found = await card_transactions.get(
+            connection, platform_id=call.platform_id, card_transaction_id=card_transaction_id
+        )
+    if found is None:
+        raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
+    return public_id("InternalAccount", found.account_id)

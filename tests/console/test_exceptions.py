@@ -1,0 +1,128 @@
+"""Exceptions: what is owed, by which event, and the deposit that pays it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cardledger.api.app import ApiConfig, create_app
+from tests.api.support import Api, new_tenant, ok, serving, url_of
+from tests.connection_guard import GuardedApp
+from tests.console.person import Person, shown
+
+
+@pytest.fixture(scope="module")
+def owing(api: Api) -> tuple[str, str]:
+    """Two purchases of one account, which owes 30.00 and then 5.00 and has 10.00."""
+    card = api.active_card(balance=2_000)["id"]
+    purchases = [
+        str(api.authorize(card, 1_000, descriptor=name)["id"])
+        for name in ("<script>alert(1)</script>\u202etools", "SECOND SHOP")
+    ]
+    api.clear(card, purchases[0], 4_000)
+    api.clear(card, purchases[1], 1_500)
+    return purchases[0], purchases[1]
+
+
+def fields(person: Person, page: str) -> dict[str, str]:
+    names = ("form_token", "idempotency_key", "account_id", "amount")
+    page = page.partition("<main")[2]
+    return {name: person.hidden(page, name) for name in names}
+
+
+def test_the_oldest_is_first_with_what_pays_it(person: Person, owing: tuple[str, str]) -> None:
+    page = shown(person.get("/exceptions"))
+
+    main = page.partition("<main")[2]
+    assert main.index(owing[0]) < main.index(owing[1])
+    first, second = (re.sub(r"<[^>]*>", "", part) for part in main.split('<li class="entry">')[1:])
+    assert "30.00 USD" in first
+    assert "by the event cleared" in first
+    assert "Position 1 in the recovery queue of the account" in first
+    assert "A credit of 30.00 USD pays it" in first
+    assert "5.00 USD" in second
+    assert "Position 2 in the recovery queue of the account, behind 30.00 USD" in second
+    assert "A credit of 35.00 USD pays it and what is before it" in second
+    assert "<script>" not in main
+    assert "\u202e" not in main
+    assert "&lt;script&gt;" in main
+
+
+def test_pages_follow_each_other_by_time(person: Person, owing: tuple[str, str]) -> None:
+    first = shown(person.get("/exceptions", limit=1))
+    cursor = re.search(r"cursor=([^&\"]+)", first)
+    assert cursor is not None
+
+    second = shown(person.get("/exceptions", limit=1, cursor=cursor[1].replace("%3D", "=")))
+
+    assert [owing[0] in first, owing[1] in first] == [True, False]
+    assert [owing[0] in second, owing[1] in second] == [False, True]
+    shown(person.get("/exceptions", limit=1, cursor="A" + cursor[1][1:]), 400)
+
+
+def test_filters_name_own_accounts_only(
+    person: Person, api: Api, other_platform: Api, owing: tuple[str, str]
+) -> None:
+    account = ok(api.get(f"/transactions/{owing[0]}"))["accountId"]
+    foreign = other_platform.account(other_platform.customer()["id"])["id"]
+
+    assert owing[0] in shown(person.get("/exceptions", accountId=account))
+    for query in ({"accountId": foreign}, {"currency": "EUR"}):
+        assert "No open exception matches." in shown(person.get("/exceptions", **query))
+
+
+def test_another_platform_has_no_exception(
+    root: str, other_platform: Api, owing: tuple[str, str]
+) -> None:
+    with Person(root) as visitor:
+        visitor.log_in(other_platform.tenant)
+
+        assert "Nothing is owed." in shown(visitor.get("/exceptions"))
+        shown(visitor.get(f"/exceptions/{owing[0]}/fund"), 404)
+
+
+def test_funding_is_for_tokens_that_may_transact(
+    root: str, config: ApiConfig, api: Api, owing: tuple[str, str]
+) -> None:
+    tenant = new_tenant(config.database_url, permissions=("VIEW",), of=api.tenant)
+    with Person(root) as viewer:
+        viewer.log_in(tenant)
+
+        assert "Fund what is missing" not in shown(viewer.get("/exceptions"))
+        shown(viewer.get(f"/exceptions/{owing[0]}/fund"), 403)
+
+
+@pytest.fixture(scope="module")
+def production(config: ApiConfig) -> Iterator[str]:
+    app = create_app(replace(config, sandbox=False))
+    with serving(GuardedApp(app)) as served:
+        yield url_of(served)
+
+
+def test_without_a_sandbox_nothing_is_funded(
+    production: str, api: Api, owing: tuple[str, str]
+) -> None:
+    with Person(production) as visitor:
+        visitor.log_in(api.tenant)
+
+        assert "Fund what is missing" not in shown(visitor.get("/exceptions"))
+        shown(visitor.get(f"/exceptions/{owing[0]}/fund"), 404)
+
+
+def test_a_confirmed_deposit_pays_once(person: Person, api: Api, owing: tuple[str, str]) -> None:
+    page = shown(person.get(f"/exceptions/{owing[1]}/fund"))
+    sent = fields(person, page)
+    assert "Deposit 35.00 USD" in page
+    foreign = api.account(api.customer()["id"])["id"]
+
+    shown(person.post(f"/exceptions/{owing[1]}/fund", sent | {"account_id": foreign}), 400)
+    shown(person.post(f"/exceptions/{owing[1]}/fund", sent | {"amount": "-1"}), 400)
+    responses = [person.post(f"/exceptions/{owing[1]}/fund", sent) for _ in range(2)]
+
+    assert [(each.status_code, each.headers["location"]) for each in responses] == [
+        (303, f"/console/card-transactions/{owing[1]}")
+    ] * 2
+    account = ok(api.get(f"/internal-accounts/{sent['account_id']}"))
+    assert (account["balance"]["amount"], account["owedAmount"]["amount"]) == (0, 0)
+    assert "Nothing is owed." in shown(person.get("/exceptions"))
