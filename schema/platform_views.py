@@ -34,6 +34,7 @@ VIEWS: Final = (
     "document_contents",
     "document_usage",
     "documents",
+    "entries",
     "external_account_challenges",
     "external_accounts",
     "idempotency_keys",

@@ -190,7 +190,10 @@ looks for what is due.
 """
 
 UNREAD_BY_API: Final = ("acceptances", "duplicates", "entries", "pending_pulls")
-"""Tables without a view that the API's role could read before the views, and does not need."""
+"""Tables that the API's role could read before the views, and does not need to.
+
+Of these, `entries` has had a view since 0125.
+"""
 
 CALLED_BY_SUBMIT: Final = ("enqueue(jsonb, text)", "outcome(text, text)")
 """Functions that a program with the role that submits may call."""

@@ -19,7 +19,10 @@ OVERVIEW: Final = Part(title="Overview", path=ROOT)
 CARD_TRANSACTIONS: Final = Part(title="Card transactions", path=f"{ROOT}/card-transactions")
 EXCEPTIONS: Final = Part(title="Exceptions", path=f"{ROOT}/exceptions")
 ACCOUNTS: Final = Part(title="Accounts", path=f"{ROOT}/accounts")
+CUSTOMERS: Final = Part(title="Customers", path=f"{ROOT}/customers")
+CARDS: Final = Part(title="Cards", path=f"{ROOT}/cards")
 JOURNAL: Final = Part(title="Journal", path=f"{ROOT}/journal")
+TRIAL_BALANCE: Final = Part(title="Trial balance", path=f"{ROOT}/trial-balance")
 WEBHOOKS: Final = Part(title="Webhooks", path=f"{ROOT}/webhooks")
 SIMULATOR: Final = Part(title="Simulator", path=f"{ROOT}/simulator", in_sandbox_only=True)
 SYSTEM: Final = Part(title="System", path=f"{ROOT}/system")
@@ -34,6 +37,12 @@ PARTS: Final = (
     SIMULATOR,
     SYSTEM,
 )
+
+HOLDERS: Final = (CUSTOMERS, ACCOUNTS, CARDS)
+"""The lists of the part Accounts."""
+
+BOOKS: Final = (JOURNAL, TRIAL_BALANCE)
+"""The pages of the part Journal."""
 
 
 def parts(*, is_sandbox: bool) -> list[Part]:

@@ -230,9 +230,14 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: CustomerFilters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: CustomerFilters,
+    wanted: paging.Wanted,
+    count_limit: int = paging.COUNT_LIMIT,
 ) -> paging.Page[CustomerResource]:
-    """Return one page of the platform's customers."""
+    """Return one page of the platform's customers; `count_limit` is that of its total."""
     columns = tables.customers.c
     equal = {
         columns.platform_customer_id: filters.platform_customer_id,
@@ -257,6 +262,7 @@ async def page(
         matching=matching,
         wanted=wanted,
         item=lambda row: row,
+        count_limit=count_limit,
     )
     owners = await beneficial_owners.of_customers(connection, [row.id for row in rows.items])
     verified = await _contacts_of(connection, platform_id, rows.items)

@@ -292,9 +292,14 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: AccountFilters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: AccountFilters,
+    wanted: paging.Wanted,
+    count_limit: int = paging.COUNT_LIMIT,
 ) -> paging.Page[InternalAccountResource]:
-    """Return one page of the platform's internal accounts."""
+    """Return one page of the platform's internal accounts; `count_limit` is that of its total."""
     columns = tables.internal_accounts.c
     conditions = {columns.currency: filters.currency, columns.type: filters.type}
     # Those of the platform itself are another list.
@@ -312,6 +317,7 @@ async def page(
         matching=matching,
         wanted=wanted,
         item=_render,
+        count_limit=count_limit,
     )
 
 

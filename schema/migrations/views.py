@@ -66,7 +66,7 @@ BEGIN
     SELECT string_agg(format('t.%I', attname), ', ' ORDER BY attnum) INTO STRICT names
     FROM pg_attribute
     WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped;
-    EXECUTE format('CREATE VIEW %I.{table} AS SELECT %s FROM {table} t WHERE t.platform_id ='
+    EXECUTE format('CREATE VIEW %I.{table} AS SELECT %s FROM {table} t WHERE {platform} ='
         ' (SELECT nullif(current_setting(%L, true), %L)::uuid) WITH LOCAL CHECK OPTION',
         views_in, names, 'cardledger.platform_id', '');
     EXECUTE format('COMMENT ON VIEW %I.{table} IS %L', views_in, '{comment}');
@@ -76,12 +76,12 @@ END $$
 """
 
 
-def create_view(table: str, rights: str) -> None:
-    """Create the view of a new `table` that has a `platform_id`.
+def create_view(table: str, rights: str, *, platform: str = "t.platform_id") -> None:
+    """Create the view of a `table`; `platform` is SQL for the platform of its row `t`.
 
     `rights` are those of the API's role on it: "SELECT, INSERT, UPDATE (status)".
     """
-    op.execute(_CREATE.format(table=table, rights=rights, comment=_COMMENT))
+    op.execute(_CREATE.format(table=table, rights=rights, comment=_COMMENT, platform=platform))
 
 
 def add_to_table_and_view(table: str, change: str) -> None:

@@ -1,0 +1,125 @@
+"""Internal accounts: the list, and one with its statement."""
+
+from typing import Annotated, Final
+
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import navigation, rendering
+from cardledger.api.console.context import Viewer
+from cardledger.api.console.filters import PAGE_ROWS, Filters, Moment, Sent
+from cardledger.api.console.routing import console_router
+from cardledger.api.http.errors import not_found
+from cardledger.api.http.responses import Listing
+from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.cards.registry import CardFilters
+from cardledger.ledger.projections import accounts
+from cardledger.ledger.projections.accounts import AccountFilters
+from cardledger.ledger.queries import statements
+from cardledger.ledger.storage import paging
+from cardledger.schema.wire.common import (
+    MAX_AMOUNT,
+    Currency,
+    CustomerId,
+    InternalAccountId,
+    public_id,
+)
+from cardledger.schema.wire.errors import Code
+
+_PART: Final = navigation.ACCOUNTS
+_CARDS: Final = 10
+
+router = console_router()
+
+
+class AccountsQuery(Filters):
+    """The filters of the list; all must match."""
+
+    customer_id: CustomerId | None = None
+    currency: Currency | None = None
+
+
+class StatementQuery(Filters):
+    """The page of a statement: what was recorded until a time, before a position."""
+
+    until: Moment | None = None
+    before: Annotated[int | None, Query(ge=1, le=MAX_AMOUNT)] = None
+
+
+@router.get(_PART.path)
+async def list_accounts(
+    request: Request, query: Annotated[AccountsQuery, Query()], call: Viewer
+) -> Response:
+    """List the accounts of customers by creation, the newest first, and the platform's own."""
+    listing = Listing(call, "console accounts", query)
+    async with call.snapshot() as connection:
+        page = await accounts.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=AccountFilters(customer_id=query.customer_id, currency=query.currency),
+            wanted=listing.wanted(newest_first=True),
+            count_limit=0,
+        )
+        own = await accounts.platform_accounts(
+            connection, platform_id=call.platform_id, currency=query.currency
+        )
+    return rendering.page(
+        request,
+        "accounts.html",
+        call=call,
+        part=_PART,
+        lists=navigation.HOLDERS,
+        sent=Sent(request.query_params),
+        items=page.items,
+        own=[] if query.customer_id or query.cursor else own,
+        next_cursor=listing.next_cursor(page),
+        api=rendering.api_call(
+            request,
+            call,
+            "/customers/internal-accounts",
+            {"data": [item.wire() for item in page.items]},
+        ),
+    )
+
+
+@router.get(f"{_PART.path}/{{account_id}}")
+async def show_account(
+    request: Request,
+    account_id: InternalAccountId,
+    query: Annotated[StatementQuery, Query()],
+    call: Viewer,
+) -> Response:
+    """Show an account: what is available, held and owed, and a page of its statement."""
+    async with call.snapshot() as connection:
+        account = await accounts.get(
+            connection, platform_id=call.platform_id, account_id=account_id
+        )
+        if account is None:
+            raise not_found(Code.REFERENCE_NOT_FOUND, "internal account")
+        statement = await statements.page(
+            connection,
+            account_id=account_id,
+            before=query.before,
+            until=query.until,
+            limit=PAGE_ROWS,
+        )
+        funded = await cards.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=CardFilters(account_id=account_id),
+            wanted=paging.Wanted(limit=_CARDS, newest_first=True),
+            count_limit=0,
+        )
+    name = public_id("InternalAccount", account_id)
+    return rendering.page(
+        request,
+        "account.html",
+        call=call,
+        part=_PART,
+        account=account,
+        name=name,
+        sent=Sent(request.query_params),
+        statement=statement,
+        cards=funded.items,
+        has_more_cards=funded.last is not None,
+        api=rendering.api_call(request, call, f"/internal-accounts/{name}", account.wire()),
+    )
