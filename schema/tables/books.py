@@ -199,6 +199,14 @@ Index(
     card_transactions.c.debt_id,
     postgresql_where=card_transactions.c.debt_id.isnot(None),
 )
+# The exceptions of a platform, the oldest first.
+Index(
+    "card_transactions_exceptions_idx",
+    card_transactions.c.platform_id,
+    card_transactions.c.debt_since,
+    card_transactions.c.id,
+    postgresql_where=card_transactions.c.debt_id.isnot(None),
+)
 Index(
     "card_transactions_expires_at_idx",
     card_transactions.c.expires_at,
