@@ -51,6 +51,7 @@ VIEWS: Final = (
     "rejections",
     "system_accounts",
     "transfers",
+    "trial_balances",
     "verifications",
     "webhook_attempts",
     "webhook_deliveries",

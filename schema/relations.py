@@ -77,6 +77,7 @@ CREATED: Final = {
     "0099": ("bank_lines", "bank_payments", "bank_statements", "statement_proofs"),
     "0110": ("invitations",),
     "0120": ("console_tickets",),
+    "0127": ("trial_balance_progress", "trial_balances"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

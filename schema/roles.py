@@ -71,6 +71,8 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "posting_totals": {Role.WORKER: "a"},
     "account_totals": {Role.WORKER: "a"},
     "posting_totals_progress": {Role.WORKER: "w"},
+    "trial_balances": {Role.WORKER: "aw"},
+    "trial_balance_progress": {Role.WORKER: "w"},
     "suspense_items": {Role.WORKER: "aw"},
     "inbox_shards": {Role.WORKER: "w"},
     "stalled_queues": {Role.WORKER: "adw"},

@@ -52,10 +52,30 @@ class ApiCall:
     @property
     def json(self) -> str:
         """The answer, as people read JSON."""
-        text = formats.visible_json(json.dumps(self.document, indent=2, ensure_ascii=False))
-        if len(text) <= _DOCUMENT_CHARACTERS:
-            return text
-        return f"{text[:_DOCUMENT_CHARACTERS]}\n…"
+        return _json(self.document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """The command whose answer a page shows, where the API has none."""
+
+    command: str
+    document: Any
+
+    @property
+    def curl(self) -> str:
+        """The command, as a shell takes it."""
+        return self.command
+
+    @property
+    def json(self) -> str:
+        """What the page shows, as people read JSON."""
+        return _json(self.document)
+
+
+def _json(document: Any) -> str:  # noqa: ANN401 - JSON
+    text = formats.visible_json(json.dumps(document, indent=2, ensure_ascii=False))
+    return text if len(text) <= _DOCUMENT_CHARACTERS else f"{text[:_DOCUMENT_CHARACTERS]}\n…"
 
 
 def api_call(
@@ -83,7 +103,7 @@ def page(  # noqa: PLR0913 - what every page has, by name
     call: ConsoleContext | None = None,
     part: navigation.Part | None = None,
     status: int = 200,
-    api: ApiCall | None = None,
+    api: ApiCall | Command | None = None,
     **values: Any,  # noqa: ANN401 - whatever the template shows
 ) -> Response:
     """Return the page that `template` makes of `values`; `part` is marked in the navigation."""

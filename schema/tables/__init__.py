@@ -107,8 +107,18 @@ from cardledger.schema.tables.queues import (
     stalled_queues,
 )
 from cardledger.schema.tables.quotes import quotes
+<<<<<<< HEAD
 from cardledger.schema.tables.settlements import settlement_bookings
 from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
+=======
+from cardledger.schema.tables.totals import (
+    account_totals,
+    posting_totals,
+    posting_totals_progress,
+    trial_balance_progress,
+    trial_balances,
+)
+>>>>>>> b0d4a69 (console: show the journal by time, and the trial balance with its age)
 from cardledger.schema.tables.uploads import customer_upload_parts, customer_uploads
 from cardledger.schema.tables.webhooks import (
     outbox,
@@ -245,6 +255,8 @@ __all__ = [
     "system_accounts",
     "transfer_events",
     "transfers",
+    "trial_balance_progress",
+    "trial_balances",
     "verifications",
     "webhook_attempts",
     "webhook_deliveries",

@@ -100,3 +100,35 @@ posting_totals_progress = Table(
     CheckConstraint("num_nulls(settled_at, settled_by) IN (0, 2)", name="settled"),
     comment="One row; the worker that locks it adds totals.",
 )
+
+trial_balances = Table(
+    "trial_balances",
+    metadata,
+    key("platform_id", "The platform."),
+    text_column("currency", "Currency of the account."),
+    text_column("kind", "Account of the chart; CUSTOMER: all accounts of customers together."),
+    _sum("debits", "Sum of the totals that debit the account, minor units."),
+    _sum("credits", "Sum of the totals that credit the account, minor units."),
+    Column("entries", BigInteger, nullable=False, comment="Number of the entries in these totals."),
+    _sum("recent_debits", "The same of the entries that no totals have yet."),
+    _sum("recent_credits", "The same of the entries that no totals have yet."),
+    Column(
+        "recent_entries",
+        BigInteger,
+        nullable=False,
+        comment="Number of the entries without totals.",
+    ),
+    PrimaryKeyConstraint("platform_id", "currency", "kind"),
+    comment="Trial balance as of the time in `trial_balance_progress`, kept by workers.",
+)
+
+trial_balance_progress = Table(
+    "trial_balance_progress",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, comment="True."),
+    timestamp("totals_until", "Totals of entries recorded until then are added up."),
+    timestamp("as_of", "What was committed by then is counted; null: nothing yet.", nullable=True),
+    timestamp("computed_at", "When the trial balance was last computed.", nullable=True),
+    CheckConstraint("is_only", name="is_only"),
+    comment="One row; the worker that locks it computes the trial balance.",
+)

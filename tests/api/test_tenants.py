@@ -1002,7 +1002,9 @@ _FILL: Final = """
     SELECT id, platform_id, id, now() FROM rejections WHERE platform_id = %(id)s LIMIT 1;
     INSERT INTO customer_upload_parts (upload_id, number, platform_id, rows)
     SELECT id, 0, platform_id, '[]' FROM customer_uploads
-    WHERE platform_id = %(id)s AND completed_at IS NOT NULL LIMIT 1
+    WHERE platform_id = %(id)s AND completed_at IS NOT NULL LIMIT 1;
+    INSERT INTO trial_balances VALUES (%(id)s, 'USD', 'CUSTOMER', 1, 1, 1, 0, 0, 0)
+    ON CONFLICT DO NOTHING
 """
 """Rows of tables in which no request leaves any for long."""
 

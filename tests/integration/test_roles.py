@@ -216,6 +216,7 @@ def test_the_api_reads_no_other_table_but_what_is_of_the_installation(
         "schema_compatibility",
         "server_keys",
         "stalled_queues",
+        "trial_balance_progress",
     ]
 
 

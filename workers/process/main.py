@@ -31,6 +31,7 @@ from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.workers.books.totals import Totals
+from cardledger.workers.books.trial_balances import TrialBalances
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.metrics import counted, families, table_figures
 from cardledger.workers.metrics.access import MetricsConfig
@@ -299,11 +300,13 @@ class _EventWorker:
         self._listener: Final = EnqueuedEventsListener(config.database_url, self._mover.task.wake)
         self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
         totals = Totals(self._task_database)
+        trial_balances = TrialBalances(self._task_database)
         self._tasks: Final = (
             self._card_activation,
             *self._schedule.tasks,
             self._mover.task,
             totals.task,
+            trial_balances.task,
         )
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake

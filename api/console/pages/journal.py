@@ -1,0 +1,134 @@
+"""The journal by time, and the trial balance as it was last computed."""
+
+from datetime import datetime, time, timedelta
+from typing import Annotated, Final
+
+from fastapi import Query, Request, Response
+
+from cardledger.api.console import navigation, rendering
+from cardledger.api.console.context import Viewer
+from cardledger.api.console.filters import Filters, Moment, Sent
+from cardledger.api.console.placed_listing import PlacedListing
+from cardledger.api.console.routing import console_router, redirect
+from cardledger.ledger.queries import journal, trial_balance
+from cardledger.ledger.queries.journal import Entry, JournalFilters, Kind, Side
+from cardledger.ledger.queries.trial_balance import TrialBalances
+from cardledger.schema.wire.common import Currency, InternalAccountId, amount, public_id, rfc3339
+
+_PART: Final = navigation.JOURNAL
+
+router = console_router()
+
+
+class JournalQuery(Filters):
+    """The filters of the journal; all must match. Without a time it is that of today, in UTC."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+    kind: Kind | None = None
+    currency: Currency | None = None
+    account_id: InternalAccountId | None = None
+
+
+@router.get(_PART.path)
+async def show_journal(
+    request: Request, query: Annotated[JournalQuery, Query()], call: Viewer
+) -> Response:
+    """List entries, the newest first; those of one account are its statement."""
+    if query.account_id is not None:
+        name = public_id("InternalAccount", query.account_id)
+        until = f"?until={query.until:%Y-%m-%dT%H:%M:%S}" if query.until else ""
+        return redirect(f"{navigation.ACCOUNTS.path}/{name}{until}")
+    listing = PlacedListing(call, "console journal", query, numbers=2)
+    until = query.until or call.now()
+    since = query.since or _beginning_of_day(until)
+    async with call.snapshot() as connection:
+        page = await journal.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=JournalFilters(
+                since=since, until=until, kind=query.kind, currency=query.currency
+            ),
+            after=listing.after(),
+            limit=query.limit,
+        )
+    platform = public_id("PlatformConfig", call.platform_id).partition(":")[2]
+    return rendering.page(
+        request,
+        "journal.html",
+        call=call,
+        part=_PART,
+        lists=navigation.BOOKS,
+        sent=Sent(request.query_params),
+        kinds=[kind.value for kind in Kind],
+        since=since,
+        until=until,
+        day_before=_beginning_of_day(since - timedelta(microseconds=1)),
+        entries=page.entries,
+        reached=page.reached,
+        next_cursor=listing.next_cursor(page.next_after),
+        api=rendering.Command(
+            command=(
+                f"cardledger report journal --platform {platform}"
+                f" --from {since:%Y-%m-%d} --to {until:%Y-%m-%d} --format json"
+            ),
+            document=[_wire(entry) for entry in page.entries],
+        ),
+    )
+
+
+@router.get(navigation.TRIAL_BALANCE.path)
+async def show_trial_balance(request: Request, call: Viewer) -> Response:
+    """Show the trial balance of each currency, with its age."""
+    async with call.snapshot() as connection:
+        balances = await trial_balance.read(connection, platform_id=call.platform_id)
+    platform = public_id("PlatformConfig", call.platform_id).partition(":")[2]
+    return rendering.page(
+        request,
+        "trial_balance.html",
+        call=call,
+        part=_PART,
+        lists=navigation.BOOKS,
+        balances=balances,
+        api=rendering.Command(
+            command=f"cardledger report trial-balance --platform {platform} --format json",
+            document=_balances(balances),
+        ),
+    )
+
+
+def _beginning_of_day(at: datetime) -> datetime:
+    return datetime.combine(at.date(), time(), at.tzinfo)
+
+
+def _wire(entry: Entry) -> dict[str, object]:
+    return {
+        "recordedAt": rfc3339(entry.recorded_at),
+        "postedOn": entry.posted_on,
+        "event": entry.event,
+        "merchant": entry.descriptor,
+        "cardTransactionId": entry.card_transaction,
+        "debit": _account(entry.debit),
+        "credit": _account(entry.credit),
+        "amount": amount(entry.amount, entry.currency),
+    }
+
+
+def _account(side: Side) -> dict[str, object]:
+    return {"kind": side.kind, "accountId": side.account}
+
+
+def _balances(balances: TrialBalances) -> dict[str, object]:
+    return {
+        "asOf": None if balances.as_of is None else rfc3339(balances.as_of),
+        "currencies": [
+            {
+                "currency": each.currency,
+                "accounts": [
+                    {"kind": one.kind, "debits": one.debits, "credits": one.credits}
+                    for one in each.balances
+                ],
+            }
+            for each in balances.currencies
+        ],
+    }

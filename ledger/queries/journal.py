@@ -1,0 +1,231 @@
+"""The journal of a platform, the newest entries first: each debits one account, credits another.
+
+Entries have no index by platform and time, which every batch would pay for. They are looked for in
+spans of time, from the newest on, each wider than the one before it, until a page is full or some
+time has passed; then the place that was reached is where the next page begins.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, BindParameter, Uuid, bindparam, select, text
+from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.core.entries import ChartAccount
+from cardledger.ledger.queries.statements import event_of
+from cardledger.ledger.storage.places import Place
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import public_id
+
+Kind = ChartAccount
+"""The accounts of the chart; CUSTOMER: all accounts of customers and of the platform itself."""
+
+_FIRST_SPAN: Final = timedelta(seconds=10)
+_WIDER: Final = 4
+_QUICK_S: Final = 0.1  # A span that took longer is not widened.
+_TIME_S: Final = 0.6  # Of a page; the last span may take longer.
+_LAST: Final = (2**31 - 1, 2**15 - 1)  # No row of a moment comes after this sequence and line.
+_LAST_ID: Final = Id(b"\xff" * 16)
+_SYSTEM_ACCOUNTS: Final = 2_000  # Some ten for each currency.
+
+_ID: Final = tables.entries.c.subject_id.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """An account of an entry: of the chart, and the public id of a customer's."""
+
+    kind: str
+    account: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A balanced movement of `amount` minor units of `currency`.
+
+    `event` is that of the card transaction, or what else was booked; `card_transaction` its public
+    id, None: another thing.
+    """
+
+    place: Place
+    recorded_at: datetime
+    posted_on: str
+    event: str
+    descriptor: str | None
+    card_transaction: str | None
+    debit: Side
+    credit: Side
+    amount: int
+    currency: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFilters:
+    """Conditions on entries; None matches every one. Times are inclusive."""
+
+    since: datetime
+    until: datetime
+    kind: Kind | None = None
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of the journal; `next_after` is the place that the next one begins after.
+
+    `reached` is the time back to which entries were looked for: all, when `next_after` is None.
+    """
+
+    entries: Sequence[Entry]
+    next_after: Place | None
+    reached: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    kind: str
+    currency: str
+
+
+_SPAN: Final = """
+    SELECT e.*, f.kind AS event, t.id IS NOT NULL AS is_purchase, t.descriptor
+    FROM (
+        SELECT recorded_at, subject_id, sequence, line, customer_id, posted_on, debit_account_id,
+            credit_account_id, account_id, amount
+        FROM entries
+        WHERE recorded_at > :low AND recorded_at <= :high
+            AND (recorded_at, subject_id, sequence, line) < (:high, :id, :sequence, :line)
+            {conditions}
+        ORDER BY recorded_at DESC, subject_id DESC, sequence DESC, line DESC LIMIT :limit
+    ) e
+    LEFT JOIN LATERAL (
+        SELECT id, descriptor FROM card_transactions
+        WHERE id = e.subject_id AND customer_id = e.customer_id LIMIT 1
+    ) t ON true
+    LEFT JOIN LATERAL (
+        SELECT kind FROM card_transaction_events
+        WHERE card_transaction_id = t.id AND sequence = e.sequence LIMIT 1
+    ) f ON true
+    ORDER BY e.recorded_at DESC, e.subject_id DESC, e.sequence DESC, e.line DESC
+"""
+_OF_ACCOUNTS: Final = "(debit_account_id = ANY(:{0}) OR credit_account_id = ANY(:{0}))"
+_BY_INDEX: Final = text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+)
+
+
+async def page(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: JournalFilters,
+    after: Place | None = None,
+    limit: int,
+) -> Page:
+    """Return one page of the platform's journal, the newest first."""
+    await connection.execute(_BY_INDEX)  # A LIMIT makes PostgreSQL expect entries at the beginning.
+    chart = await _chart(connection, platform_id)
+    statement, values = _statement(filters, chart)
+    place = after or Place(at=filters.until, id=_LAST_ID, numbers=_LAST)
+    found: list[Any] = []
+    span, began = _FIRST_SPAN, monotonic()
+    floor = filters.since - timedelta(microseconds=1)  # The low end of a span is not in it.
+    while True:
+        low = max(place.at - span, floor)
+        at = monotonic()
+        rows = await connection.execute(
+            statement.bindparams(
+                *values, *_between(low, place), bindparam("limit", limit + 1 - len(found))
+            )
+        )
+        found += rows.all()
+        if len(found) > limit:
+            entries = [_entry(row, chart) for row in found[:limit]]
+            return Page(entries=entries, next_after=entries[-1].place, reached=low)
+        place = Place(at=low, id=_LAST_ID, numbers=_LAST)
+        if low <= floor or monotonic() - began > _TIME_S:
+            return Page(
+                entries=[_entry(row, chart) for row in found],
+                next_after=None if low <= floor else place,
+                reached=low,
+            )
+        if monotonic() - at < _QUICK_S:
+            span *= _WIDER
+
+
+def _between(low: datetime, place: Place) -> list[BindParameter[Any]]:
+    sequence, line = place.numbers
+    return [
+        bindparam("low", low, TIMESTAMP(timezone=True)),
+        bindparam("high", place.at, TIMESTAMP(timezone=True)),
+        bindparam("id", place.id, _ID),
+        bindparam("sequence", sequence),
+        bindparam("line", line),
+    ]
+
+
+def _statement(
+    filters: JournalFilters, chart: Mapping[Id, _Account]
+) -> tuple[Any, Sequence[BindParameter[Any]]]:
+    """Return the statement of a span with the conditions, and the values of these."""
+    conditions, values = [], []
+    if filters.kind is Kind.CUSTOMER:
+        conditions.append("account_id IS NOT NULL")
+    elif filters.kind is not None:
+        conditions.append(_OF_ACCOUNTS.format("of_kind"))
+        values.append(
+            _ids("of_kind", [key for key, each in chart.items() if each.kind == filters.kind])
+        )
+    if filters.currency is not None:  # Every entry has an account of the chart on a side.
+        conditions.append(_OF_ACCOUNTS.format("of_currency"))
+        values.append(
+            _ids(
+                "of_currency",
+                [key for key, each in chart.items() if each.currency == filters.currency],
+            )
+        )
+    return text(_SPAN.format(conditions="".join(f" AND {each}" for each in conditions))), values
+
+
+def _ids(name: str, keys: Collection[Id]) -> BindParameter[Any]:
+    return bindparam(name, list(keys), ARRAY(Uuid))
+
+
+async def _chart(connection: AsyncConnection, platform_id: Id) -> Mapping[Id, _Account]:
+    """Return the platform's accounts of the chart."""
+    columns = tables.system_accounts.c
+    rows = await connection.execute(
+        select(columns.id, columns.kind, columns.currency)
+        .where(columns.platform_id == platform_id)
+        .limit(_SYSTEM_ACCOUNTS)
+    )
+    return {row.id: _Account(kind=row.kind, currency=row.currency) for row in rows}
+
+
+def _entry(row: Any, chart: Mapping[Id, _Account]) -> Entry:  # noqa: ANN401 - a row
+    debit, credit = chart.get(row.debit_account_id), chart.get(row.credit_account_id)
+    known = debit or credit
+    assert known is not None, "an entry has an account of the chart on a side"
+    return Entry(
+        place=Place(at=row.recorded_at, id=row.subject_id, numbers=(row.sequence, row.line)),
+        recorded_at=row.recorded_at,
+        posted_on=row.posted_on.isoformat(),
+        event=event_of(row, *(each.kind for each in (debit, credit) if each)),
+        descriptor=row.descriptor,
+        card_transaction=public_id("CardTransaction", row.subject_id) if row.is_purchase else None,
+        debit=_side(debit, row.debit_account_id),
+        credit=_side(credit, row.credit_account_id),
+        amount=row.amount,
+        currency=known.currency,
+    )
+
+
+def _side(account: _Account | None, key: Id) -> Side:
+    if account is None:
+        return Side(kind=Kind.CUSTOMER, account=public_id("InternalAccount", key))
+    return Side(kind=account.kind, account=None)

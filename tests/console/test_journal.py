@@ -1,0 +1,150 @@
+"""The journal by time, and the trial balance that a worker has computed."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from cardledger.api.app import ApiConfig
+from tests.api.support import Api, new_tenant
+from tests.console.person import Person, shown
+from tests.console.test_accounts import main_of, words_of
+from tests.waiting import eventually
+
+GREATEST = 2**63 - 1
+
+
+@pytest.fixture(scope="module")
+def card(api: Api) -> dict[str, Any]:
+    """A card with a tip of 15.00, whose account has got 50.00."""
+    card = api.active_card(balance=5_000)
+    purchase = api.authorize(card["id"], 1_250, descriptor="<script>x</script>\u202ebistro")["id"]
+    api.clear(card["id"], purchase, 1_500)
+    return card | {"purchase": purchase}
+
+
+def entries_in(page: str) -> list[str]:
+    bodies = main_of(page).partition("</thead>")[2].split("<tbody>")[1:]
+    found = [words_of(body.partition("</tbody>")[0]) for body in bodies]
+    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |…\w+ Copy \S+ ", "", each) for each in found]
+
+
+def test_an_entry_has_two_lines(person: Person, card: dict[str, Any]) -> None:
+    page = shown(person.get("/journal"))
+
+    purchase = "&lt;script&gt;x&lt;/script&gt;⟨U+202E⟩bistro"
+    assert entries_in(page)[:4] == [
+        f"cleared card holds 15.00 USD {purchase} network settlement 15.00 USD",
+        f"pulled customer 2.50 USD {purchase} card holds 2.50 USD",
+        f"pulled customer 12.50 USD {purchase} card holds 12.50 USD",
+        "deposited sandbox funding 50.00 USD customer 50.00 USD",
+    ]
+    assert f"/console/card-transactions/{card['purchase']}" in page
+    assert f"/console/accounts/{card['fundingSources'][0]}" in page
+
+
+def test_pages_have_each_entry_once(person: Person, card: dict[str, Any]) -> None:  # noqa: ARG001
+    whole = entries_in(shown(person.get("/journal", limit=100)))
+
+    found: list[str] = []
+    query: dict[str, object] = {"limit": 1}
+    while True:
+        page = shown(person.get("/journal", **query))
+        found += entries_in(page)
+        cursor = re.search(r'rel="next" href="[^"]*cursor=([^"&]+)', page)
+        if cursor is None:
+            break
+        query["cursor"] = cursor[1].replace("%3D", "=")
+
+    assert found == whole
+    shown(person.get("/journal", limit=1, cursor=f"A{query['cursor']}"[:-1]), 400)
+
+
+def test_filters_are_by_account_of_the_chart_currency_and_time(
+    person: Person,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+
+    of_network = entries_in(shown(person.get("/journal", kind="NETWORK_SETTLEMENT")))
+    of_customers = entries_in(shown(person.get("/journal", kind="CUSTOMER", currency="USD")))
+
+    assert all("network settlement" in each for each in of_network)
+    assert len(of_network) == 1
+    assert len(of_customers) == 3
+    for query in (
+        {"currency": "EUR"},
+        {"kind": "SUSPENSE"},
+        {"until": "2020-01-01"},
+        {"since": f"{tomorrow:%Y-%m-%d}", "until": "2100-01-01"},
+        {"since": "2100-01-01", "until": "2020-01-01"},
+    ):
+        assert "No entry matches." in shown(person.get("/journal", **query))
+    shown(person.get("/journal", kind="CASH"), 400)
+    shown(person.get("/journal", since="yesterday"), 400)
+
+
+def test_the_journal_of_one_account_is_its_statement(person: Person, card: dict[str, Any]) -> None:
+    account = card["fundingSources"][0]
+
+    response = person.get("/journal", accountId=account, until="2100-01-01")
+
+    assert response.headers["location"] == f"/console/accounts/{account}?until=2100-01-01T00:00:00"
+    assert "card holds" in shown(person.http.get(response.headers["location"]))
+
+
+def test_another_platform_has_no_entry(
+    root: str,
+    other_platform: Api,
+    card: dict[str, Any],  # noqa: ARG001 - it has entries
+) -> None:
+    with Person(root) as visitor:
+        visitor.log_in(other_platform.tenant)
+
+        assert "No entry today." in shown(visitor.get("/journal"))
+        assert "bistro" not in shown(visitor.get("/journal", since="2020-01-01"))
+
+
+def test_the_trial_balance_is_that_of_the_entries(
+    person: Person,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+) -> None:
+    def look() -> str | None:
+        page = main_of(shown(person.get("/trial-balance")))
+        return page if "network settlement" in page else None
+
+    page = eventually(look, timeout_s=60)
+
+    assert "Debits equal credits" in page
+    rows = [words_of(row) for row in page.partition("<tbody>")[2].split("<tr>")]
+    assert "card holds 15.00 15.00" in rows
+    assert "customer 15.00 50.00 35.00" in rows
+    assert "network settlement 0.00 15.00 15.00" in rows
+    assert "sandbox funding 50.00 0.00 50.00" in rows
+    assert "total 80.00 80.00 50.00 50.00" in rows
+    assert re.search(r"\d+ (s|min) +old: as of \d{4}-", words_of(page))
+
+
+def test_the_greatest_amounts_are_added_up(root: str, config: ApiConfig, database_url: str) -> None:
+    tenant = new_tenant(config.database_url, currencies=("JPY", "KWD"))
+    with psycopg.connect(database_url) as connection:
+        for currency in ("JPY", "KWD"):
+            connection.execute(
+                "INSERT INTO trial_balances SELECT %s, %s, kind, %s, %s, 2, %s, %s, 2"
+                " FROM unnest(%s) AS kind",
+                [
+                    str(tenant.platform_id),
+                    currency,
+                    *[GREATEST] * 4,
+                    ["CUSTOMER", "SANDBOX_FUNDING"],
+                ],
+            )
+    with Person(root) as visitor:
+        visitor.log_in(tenant)
+
+        page = words_of(main_of(shown(visitor.get("/trial-balance"))))
+
+    assert "18,446,744,073,709,551,614" in page
+    assert "18,446,744,073,709,551.614" in page

@@ -1,0 +1,157 @@
+"""Every statement of a page reads growing tables by an index, never from beginning to end."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import psycopg
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from cardledger.api.app import ApiConfig, create_app
+from cardledger.schema import ids, platform_views
+from tests.api.support import Api, ok, serving, url_of, worker
+from tests.connection_guard import GuardedApp
+from tests.console.person import Person, shown
+
+PAGES: Final = (
+    "/exceptions",
+    "/exceptions?accountId={account}",
+    "/exceptions?customerId={customer}&currency=USD",
+    "/exceptions/{purchase}/fund",
+    "/customers",
+    "/customers?platformCustomerId=x",
+    "/customers?customerType=BUSINESS&since=2020-01-01&until=2030-01-01",
+    "/customers/{customer}",
+    "/accounts",
+    "/accounts?customerId={customer}",
+    "/accounts?currency=USD",
+    "/accounts/{account}",
+    "/accounts/{account}?before=2&until=2030-01-01",
+    "/cards",
+    "/cards?state=ACTIVE",
+    "/cards?customerId={customer}&platformCardId=x",
+    "/cards?accountId={account}",
+    "/cards/{card}",
+    "/journal",
+    "/journal?kind=CARD_HOLDS&currency=USD&since=2020-01-01",
+    "/trial-balance",
+)
+"""Addresses below the console."""
+
+GROWING: Final = frozenset(
+    {
+        "card_transaction_events",
+        "card_transactions",
+        "cards",
+        "conversion_details",
+        "customers",
+        "deposits",
+        "entries",
+        "internal_accounts",
+        "outbox",
+        "outcomes",
+        "parked",
+        "posting_totals",
+        "rejections",
+        "transfers",
+        "webhook_attempts",
+        "webhook_deliveries",
+    }
+)
+"""The tables whose rows no setting bounds."""
+
+_BEGINS: Final = ("SELECT", "WITH")
+
+Statement = tuple[str, Any]
+
+
+@pytest.fixture(scope="module")
+def statements() -> Iterator[list[Statement]]:
+    """What is executed by SQLAlchemy in this process, with its values."""
+    executed: list[Statement] = []
+
+    def note(*arguments: Any) -> None:  # noqa: ANN401 - of SQLAlchemy
+        _, _, statement, values, _, _ = arguments
+        executed.append((statement, values))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield executed
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+@pytest.fixture(scope="module")
+def root(config: ApiConfig, statements: list[Statement]) -> Iterator[str]:
+    assert statements == []
+    with (
+        worker(config.database_url, config.redis_url),
+        serving(GuardedApp(create_app(config))) as served,
+    ):
+        yield url_of(served)
+
+
+@pytest.fixture(scope="module")
+def names(api: Api) -> Mapping[str, str]:
+    """A purchase that owes money, and whose it is."""
+    card = api.active_card(balance=1_000)["id"]
+    purchase = str(api.authorize(card, 1_000)["id"])
+    api.clear(card, purchase, 4_000)
+    found = ok(api.get(f"/transactions/{purchase}"))
+    return {
+        "purchase": purchase,
+        "card": str(card),
+        "account": found["accountId"],
+        "customer": found["customerId"],
+    }
+
+
+@pytest.fixture(scope="module")
+def plans(config: ApiConfig, api: Api) -> Iterator[psycopg.Connection]:
+    """A connection that plans as the console's do, where scanning a table is expensive.
+
+    Small tables are cheapest to scan: a scan that is left has no index that it could use.
+    """
+    path = platform_views.search_path("cardledger")
+    options = f"-c search_path={path} -c enable_seqscan=off"
+    with psycopg.connect(config.database_url, options=options, autocommit=True) as connection:
+        ids.register(connection.adapters)
+        connection.execute(
+            "SELECT set_config(%s, %s, false)",
+            [platform_views.SETTING, str(api.tenant.platform_id)],
+        )
+        yield connection
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_reads_a_growing_table_from_its_beginning(
+    person: Person,
+    names: Mapping[str, str],
+    statements: list[Statement],
+    plans: psycopg.Connection,
+    path: str,
+) -> None:
+    statements.clear()
+    shown(person.http.get(f"/console{path.format(**names)}"))
+    read = [each for each in statements if each[0].lstrip().startswith(_BEGINS)]
+
+    scanned = {(name, each[0]) for each in read for name in scans(plans, *each)}
+
+    assert read
+    assert not scanned
+
+
+def scans(plans: psycopg.Connection, statement: str, values: Any) -> set[str]:  # noqa: ANN401
+    """Return the growing tables of which the statement reads all rows, or all of an index."""
+    cursor = psycopg.ClientCursor(plans)
+    [(plan,)] = cursor.execute(
+        f"EXPLAIN (FORMAT JSON) {statement}".encode(), values or None
+    ).fetchall()
+    return set(_scanned(plan[0]["Plan"])) & GROWING
+
+
+def _scanned(node: Mapping[str, Any]) -> Iterator[str]:
+    is_scan = node["Node Type"] in {"Seq Scan", "Index Scan", "Index Only Scan"}
+    if is_scan and "Index Cond" not in node:
+        yield node["Relation Name"]
+    for child in node.get("Plans", ()):
+        yield from _scanned(child)
