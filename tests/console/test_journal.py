@@ -133,7 +133,7 @@ def test_the_greatest_amounts_are_added_up(root: str, config: ApiConfig, databas
         for currency in ("JPY", "KWD"):
             connection.execute(
                 "INSERT INTO trial_balances SELECT %s, %s, kind, %s, %s, 2, %s, %s, 2"
-                " FROM unnest(%s) AS kind",
+                " FROM unnest(%s::text[]) AS kind",
                 [
                     str(tenant.platform_id),
                     currency,

@@ -37,8 +37,8 @@ async def show_journal(
     """List entries, the newest first; those of one account are its statement."""
     if query.account_id is not None:
         name = public_id("InternalAccount", query.account_id)
-        until = f"?until={query.until:%Y-%m-%dT%H:%M:%S}" if query.until else ""
-        return redirect(f"{navigation.ACCOUNTS.path}/{name}{until}")
+        end = f"?until={query.until:%Y-%m-%dT%H:%M:%S}" if query.until else ""
+        return redirect(f"{navigation.ACCOUNTS.path}/{name}{end}")
     listing = PlacedListing(call, "console journal", query, numbers=2)
     until = query.until or call.now()
     since = query.since or _beginning_of_day(until)
