@@ -80,7 +80,7 @@ def test_the_card_has_its_sources_and_purchases_and_no_number(
     assert f"Visa ···· ending in {card['last4']}" in words_of(page)
     assert account_of(card) in page
     assert "BISTRO" in page
-    assert "12.50" not in words_of(page).partition("Card transactions")[0]
+    assert "12.50" not in words_of(page).partition("Latest card transactions")[0]
     assert not re.search(r"\d{13,}", words_of(page).replace("-", " "))
     listed = main_of(shown(person.get("/cards", platformCardId="card of ada")))
     assert str(card["id"]) in listed

@@ -36,10 +36,10 @@ def test_an_entry_has_two_lines(person: Person, card: dict[str, Any]) -> None:
 
     purchase = "&lt;script&gt;x&lt;/script&gt;⟨U+202E⟩bistro"
     assert entries_in(page)[:4] == [
-        f"cleared card holds 15.00 USD {purchase} network settlement 15.00 USD",
-        f"pulled customer 2.50 USD {purchase} card holds 2.50 USD",
-        f"pulled customer 12.50 USD {purchase} card holds 12.50 USD",
-        "deposited sandbox funding 50.00 USD customer 50.00 USD",
+        f"cleared card holds 15.00 USD {purchase} network settlement 15.00",
+        f"pulled customer 2.50 USD {purchase} card holds 2.50",
+        f"pulled customer 12.50 USD {purchase} card holds 12.50",
+        "deposited sandbox funding 50.00 USD customer 50.00",
     ]
     assert f"/console/card-transactions/{card['purchase']}" in page
     assert f"/console/accounts/{card['fundingSources'][0]}" in page
