@@ -75,7 +75,12 @@ async def list_accounts(
         api=rendering.api_call(
             request,
             call,
-            "/customers/internal-accounts",
+            rendering.api_path(
+                "/customers/internal-accounts?limit=50",
+                request.query_params,
+                customerId="customerId",
+                currency="currency",
+            ),
             {"data": [item.wire() for item in page.items]},
         ),
     )

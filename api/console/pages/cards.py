@@ -65,7 +65,17 @@ async def list_cards(
         items=page.items,
         next_cursor=listing.next_cursor(page),
         api=rendering.api_call(
-            request, call, "/cards", {"data": [item.wire() for item in page.items]}
+            request,
+            call,
+            rendering.api_path(
+                "/cards?limit=50",
+                request.query_params,
+                cardholderId="customerId",
+                accountId="accountId",
+                platformCardId="platformCardId",
+                state="state",
+            ),
+            {"data": [item.wire() for item in page.items]},
         ),
     )
 

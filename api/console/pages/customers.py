@@ -73,7 +73,12 @@ async def list_customers(
         api=rendering.api_call(
             request,
             call,
-            "/customers?isIncludingDeleted=true",
+            rendering.api_path(
+                "/customers?isIncludingDeleted=true&limit=50",
+                request.query_params,
+                platformCustomerId="platformCustomerId",
+                customerType="customerType",
+            ),
             {"data": [item.wire() for item in page.items]},
         ),
     )

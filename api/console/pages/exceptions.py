@@ -70,7 +70,11 @@ async def list_exceptions(
         api=rendering.api_call(
             request,
             call,
-            "/transactions?type=CARD&status=EXCEPTION",
+            rendering.api_path(
+                "/transactions?type=CARD&status=EXCEPTION",
+                request.query_params,
+                customerId="customerId",
+            ),
             {"data": [item.resource.wire() for item in page.items]},
         ),
     )
