@@ -7,7 +7,12 @@ from fastapi import APIRouter, Request, Response
 from cardledger.api.console import ROOT, assets, login
 from cardledger.api.console.context import Viewer
 from cardledger.api.console.pages import (
+    accounts,
     card_transactions,
+    cards,
+    customers,
+    exceptions,
+    journal,
     overview,
     search,
     simulator,
@@ -24,6 +29,11 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     overview.router,
     card_transactions.router,
     search.router,
+    exceptions.router,
+    customers.router,
+    accounts.router,
+    cards.router,
+    journal.router,
     webhooks.router,
     webhook_deliveries.router,
     system.router,
@@ -31,6 +41,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
 """The routers of all pages; a new page is added here (docs/console.md)."""
 
 SANDBOX_PAGES: Final[tuple[APIRouter, ...]] = (
+    exceptions.sandbox_router,
     simulator.router,
     simulator_stories.router,
 )

@@ -79,7 +79,17 @@ def _json(document: Any) -> str:  # noqa: ANN401 - JSON
     return text if len(text) <= _DOCUMENT_CHARACTERS else f"{text[:_DOCUMENT_CHARACTERS]}\n…"
 
 
-<<<<<<< HEAD
+def with_filters(path: str, sent: Mapping[str, str], **names: str) -> str:
+    """Return `path` of the API with the filters of a page, by their names there: `state="state"`.
+
+    Each of `names` is a parameter of the API, with that of the page.
+    """
+    filters = {api: sent[name] for api, name in names.items() if sent.get(name)}
+    if not filters:
+        return path
+    return f"{path}{'&' if '?' in path else '?'}{urlencode(filters, safe=':')}"
+
+
 def api_call(
     request: Request,
     call: ConsoleContext,
@@ -96,23 +106,6 @@ def api_call(
         root=public_root(request),
         body=body,
     )
-=======
-def api_path(path: str, sent: Mapping[str, str], **names: str) -> str:
-    """Return `path` of the API with the filters of a page, by their names there: `state="state"`.
-
-    Each of `names` is a parameter of the API, with that of the page.
-    """
-    filters = {api: sent[name] for api, name in names.items() if sent.get(name)}
-    if not filters:
-        return path
-    return f"{path}{'&' if '?' in path else '?'}{urlencode(filters, safe=':')}"
-
-
-def api_call(request: Request, call: ConsoleContext, path: str, document: Any) -> ApiCall:  # noqa: ANN401 - JSON
-    """Return the request of the API at `path`, which answers `document`."""
-    root = public_root(request)
-    return ApiCall(path=path, document=document, client_id=call.session.client_id, root=root)
->>>>>>> 164a780 (console: name the filters of a list in its request of the API)
 
 
 def page(  # noqa: PLR0913 - what every page has, by name

@@ -107,10 +107,7 @@ from cardledger.schema.tables.queues import (
     stalled_queues,
 )
 from cardledger.schema.tables.quotes import quotes
-<<<<<<< HEAD
 from cardledger.schema.tables.settlements import settlement_bookings
-from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
-=======
 from cardledger.schema.tables.totals import (
     account_totals,
     posting_totals,
@@ -118,7 +115,6 @@ from cardledger.schema.tables.totals import (
     trial_balance_progress,
     trial_balances,
 )
->>>>>>> b0d4a69 (console: show the journal by time, and the trial balance with its age)
 from cardledger.schema.tables.uploads import customer_upload_parts, customer_uploads
 from cardledger.schema.tables.webhooks import (
     outbox,

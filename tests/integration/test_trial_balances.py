@@ -55,7 +55,9 @@ def step(world: World, **limits: int) -> bool:
 
 
 def progress(world: World) -> tuple[Any, ...]:
-    [row] = world.rows("SELECT greatest(totals_until, '1970-01-01'), as_of FROM trial_balance_progress")
+    [row] = world.rows(
+        "SELECT greatest(totals_until, '1970-01-01'), as_of FROM trial_balance_progress"
+    )
     return row
 
 

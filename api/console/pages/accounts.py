@@ -75,7 +75,7 @@ async def list_accounts(
         api=rendering.api_call(
             request,
             call,
-            rendering.api_path(
+            rendering.with_filters(
                 "/customers/internal-accounts?limit=50",
                 request.query_params,
                 customerId="customerId",

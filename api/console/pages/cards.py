@@ -67,7 +67,7 @@ async def list_cards(
         api=rendering.api_call(
             request,
             call,
-            rendering.api_path(
+            rendering.with_filters(
                 "/cards?limit=50",
                 request.query_params,
                 cardholderId="customerId",

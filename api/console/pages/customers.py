@@ -73,7 +73,7 @@ async def list_customers(
         api=rendering.api_call(
             request,
             call,
-            rendering.api_path(
+            rendering.with_filters(
                 "/customers?isIncludingDeleted=true&limit=50",
                 request.query_params,
                 platformCustomerId="platformCustomerId",

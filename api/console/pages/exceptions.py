@@ -70,7 +70,7 @@ async def list_exceptions(
         api=rendering.api_call(
             request,
             call,
-            rendering.api_path(
+            rendering.with_filters(
                 "/transactions?type=CARD&status=EXCEPTION",
                 request.query_params,
                 customerId="customerId",
