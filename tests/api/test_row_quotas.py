@@ -131,6 +131,7 @@ def test_every_row_of_a_resource_with_a_quota_is_counted(own: Api, database_url:
     assert own.post("/sandbox/exchange-rates", rate).is_success
     payer = payer_of(own)
     payer.quote(payer.eur)
+    made(own.post("/invitations", {"inviterUma": own.customer()["umaAddress"]}))
 
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT DISTINCT resource FROM row_quotas").fetchall()
