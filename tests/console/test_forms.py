@@ -34,7 +34,7 @@ async def change(action: Managing) -> Response:  # noqa: ARG001 - what it needs 
 @pytest.fixture(scope="module")
 def root(config: ApiConfig) -> Iterator[str]:
     app = create_app(config)
-    app.include_router(router)
+    app.router.routes[:0] = router.routes  # Before the answer for unknown pages.
     with worker(config.database_url, config.redis_url), serving(GuardedApp(app)) as served:
         yield url_of(served)
 
@@ -139,7 +139,7 @@ def test_a_console_that_only_shows_carries_out_nothing(
     config: ApiConfig, api: Api, account: str
 ) -> None:
     app = create_app(replace(config, console=ConsoleConfig(mode=ConsoleMode.READ)))
-    app.include_router(router)
+    app.router.routes[:0] = router.routes  # Before the answer for unknown pages.
     with serving(GuardedApp(app)) as served, Person(url_of(served)) as visitor:
         visitor.log_in(api.tenant)
         visitor.http.event_hooks = {}
