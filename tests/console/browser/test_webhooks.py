@@ -28,10 +28,11 @@ def failed(api: Api, receiver: Receiver) -> tuple[str, str]:
     """An endpoint that answers 500 with markup, and a delivery to it that has failed twice."""
     receiver.reply_always(Reply(status=500, body=b"<script>alert(1)</script>"))
     endpoint = made(api.post("/webhooks/endpoints", {"url": receiver.url}))["id"]
+    purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
 
     def look() -> str | None:
-        found = ok(api.get("/webhooks/deliveries", endpointId=endpoint))["data"]
-        return str(found[0]["id"]) if found and found[0]["attempts"] > 1 else None
+        listed = api.get("/webhooks/deliveries", endpointId=endpoint, subjectId=purchase)
+        return next((str(one["id"]) for one in ok(listed)["data"] if one["attempts"] > 1), None)
 
     return str(endpoint), eventually(look)
 
