@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from cardledger.api.console import ROOT, assets, login
+from cardledger.api.console import ROOT, assets, login, navigation
 from cardledger.api.console.context import Viewer
 from cardledger.api.console.pages import (
     accounts,
@@ -52,11 +52,20 @@ _NOT_FOUND: Final = 404
 _others = console_router()
 
 
-@_others.api_route(f"{ROOT}/{{path:path}}", methods=["GET", "POST"])
+@_others.get(f"{ROOT}/{{path:path}}")
 async def unknown_page(request: Request, _call: Viewer, path: str) -> Response:
     """Answer for every other path below the console: with a page, to those who have logged in."""
     if not path:
         return redirect(ROOT)
+    return failure(request, _NOT_FOUND, "")
+
+
+_absent = console_router()
+
+
+@_absent.post(f"{navigation.SIMULATOR.path}{{path:path}}")
+async def absent_form(request: Request, _call: Viewer) -> Response:
+    """Answer for forms of pages that exist in a sandbox only."""
     return failure(request, _NOT_FOUND, "")
 
 
@@ -76,7 +85,7 @@ def router_of(config: ConsoleConfig, *, is_sandbox: bool) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     if config.mode is ConsoleMode.OFF:
         return router
-    sandbox = SANDBOX_PAGES if is_sandbox else ()
+    sandbox = SANDBOX_PAGES if is_sandbox else (_absent,)
     for each in (_entrance, assets.router, login.router, *PAGES, *sandbox, _others):
         router.include_router(each)
     return router
