@@ -233,6 +233,8 @@ class Plan:
         return [each.row for each in found]
 
     def wanted_breaks(self, *, is_late: bool) -> Counter[tuple[Any, ...]]:
+        """Return the breaks that must be there; a file without a line is not sent."""
+        sent = {line.file for line in self.lines}
         return Counter(
             (
                 *each.file,
@@ -246,6 +248,7 @@ class Plan:
                 each.ledger_difference,
             )
             for each in (self.last if is_late else self.first)
+            if each.file in sent
         )
 
     def wanted_proofs(self, file: FileKey, *, is_late: bool) -> dict[str, Proof]:
