@@ -1,49 +1,35 @@
 """`demo --finance`: a controller's October, by the commands that a controller types.
 
-The books of October 2026 from its first entry to its close, an exception that two people write off,
-and a fact that arrives when the month is closed. Every command is a process of its own, with the
+The books of October 2026 from its first entry to its close: the files of the network and of the
+bank, the breaks that two people clear, an exception that they write off, and a fact that arrives
+when the month is closed. Every command is a process of its own, with the
 login of the person who types it. docs/finance.md is the same month; a test compares the two.
 """
 
 import json
-import os
-import shlex
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from rich.console import Console
 from rich.text import Text
 
-from cardledger.commands.demo import october, restaurant_tip
-from cardledger.commands.demo.october import CARDHOLDERS, Cards, Event
+from cardledger.commands.demo import october, october_breaks, restaurant_tip
+from cardledger.commands.demo.october import CARDHOLDERS, Cards
+from cardledger.commands.demo.office import Books, Office, Trial
 from cardledger.config.errors import CommandError
 from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running
 from cardledger.schema import connections
 
-PREPARES: Final = "anna"
-APPROVES: Final = "ben"
+PREPARES: Final = october_breaks.PREPARES
+APPROVES: Final = october_breaks.APPROVES
 OPERATOR: Final = "operator"
 
 _MONTH: Final = f"{october.FIRST_DAY:%Y-%m}"
 _LAST_DAY: Final = str(october.LAST_DAY)
 _FIRST_DAYS: Final = str(october.FIRST_DAY + 6 * october.DAY)
-_COLUMNS: Final = 100
-_TIMEOUT_S: Final = 60.0
-_POLL_S: Final = 0.05
 _SUSPENSE: Final = ("SUSPENSE", "USD")
 _CLOSED: Final = "CL004"  # SQLSTATE of an entry of a closed day.
 
-_TRIAL_BALANCE: Final = """
-    SELECT account, currency, net FROM finance.trial_balance(%s, NULL) ORDER BY account, currency
-"""
 _IN_SUSPENSE: Final = (
     "SELECT cause, reason, type, amount, open_amount, posted_on FROM finance.suspense"
 )
@@ -65,107 +51,6 @@ _INTO_CLOSED_DAY: Final = """
     FROM entries WHERE account_id IS NULL LIMIT 1
 """
 
-Trial = dict[tuple[str, str], int]
-
-
-@dataclass(slots=True, kw_only=True)
-class Month:
-    """The commands of the month and what was found; it holds when every finding does."""
-
-    commands: list[dict[str, str]] = field(default_factory=list)
-    findings: dict[str, bool] = field(default_factory=dict)
-
-    @property
-    def holds(self) -> bool:
-        """Whether there are findings, and all of them hold."""
-        return bool(self.findings) and all(self.findings.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Office:
-    """Runs the commands of each person and prints them with their output."""
-
-    out: Console
-    data_dir: Path
-    files: Path
-    month: Month
-    logins: dict[str, str] = field(default_factory=dict)  # DATABASE_URL by person.
-
-    def heading(self, title: str) -> None:
-        """Print what the next commands are for."""
-        self.out.print()
-        self.out.print(Text(f" {title}", style="bold"))
-
-    def run(
-        self, who: str, *arguments: str, fails: bool = False, is_secret: bool = False, to: str = ""
-    ) -> str:
-        """Run `cardledger` with `arguments` as `who` and return its output.
-
-        It is printed unless it `is_secret`, or goes to the file `to`.
-        Raises: CommandError when the command fails, or does not although it `fails`.
-        """
-        line = f"cardledger {shlex.join(arguments)}" + (f" > {to}" if to else "")
-        self.out.print()
-        self.out.print(Text.assemble((f"{who}$ ", "dim"), (line, "cyan")), soft_wrap=True)
-        with (self.files / to).open("w") if to else nullcontext(subprocess.PIPE) as stdout:
-            ended = subprocess.run(  # noqa: S603 - our own command
-                [sys.executable, "-m", "cardledger", *arguments],
-                cwd=self.files,
-                env=self._environment(who),
-                stdout=stdout,
-                stderr=subprocess.PIPE if to else subprocess.STDOUT,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-        output = ended.stderr if to else ended.stdout
-        shown = "" if is_secret else output
-        for text in shown.splitlines():
-            self.out.print(Text(text.rstrip()), soft_wrap=True)
-        self.month.commands.append({"who": who, "command": line, "output": shown})
-        if bool(ended.returncode) != fails:
-            raise CommandError(f"`{line}` ended with exit code {ended.returncode}")
-        return output
-
-    def ask(self, who: str, statement: str) -> list[Any]:
-        """Run `statement` of SQL as `who`, print it with its rows as psql does, and return them."""
-        self.out.print()
-        self.out.print(Text.assemble((f"{who}=> ", "dim"), (statement, "cyan")), soft_wrap=True)
-        url = self.logins[who]
-        with connections.connect(url, reply_limit_s=None, autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            names = [column.name for column in cursor.description or ()]
-            rows = cursor.fetchall()
-        cells = [names, *([str(value) for value in row] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
-        for line in lines:
-            self.out.print(Text(line), soft_wrap=True)
-        output = "".join(f"{line}\n" for line in lines)
-        self.month.commands.append({"who": who, "command": statement, "output": output})
-        return rows
-
-    def write(self, name: str, events: Sequence[Event]) -> str:
-        """Write `events` to the file `name`, one a line, and return its name."""
-        lines = [json.dumps(event) + "\n" for event in events]
-        (self.files / name).write_text("".join(lines), encoding="utf-8")
-        return name
-
-    def _environment(self, who: str) -> dict[str, str]:
-        given = {"DATABASE_URL", "REDIS_URL"}
-        kept = {name: value for name, value in os.environ.items() if name not in given}
-        return {
-            **kept,
-            **({"DATABASE_URL": self.logins[who]} if who in self.logins else {}),
-            "CARDLEDGER_DATA_DIR": str(self.data_dir),
-            "COLUMNS": str(_COLUMNS),
-            "NO_COLOR": "1",
-            "PYTHONUNBUFFERED": "1",  # So that both streams come in their order.
-        }
-
 
 def play(office: Office, running: Running) -> None:
     """Play the month on a system whose books are empty.
@@ -174,10 +59,11 @@ def play(office: Office, running: Running) -> None:
     """
     if running.finance_url is None:
         raise CommandError("the login of finance is not known: demo --finance needs one")
-    books = _Books(running.finance_url)
+    books = Books(running.finance_url)
     _open(office)
     cards = _issue_cards(running)
     _record_october(office, books, cards)
+    october_breaks.play(office, books, cards)
     _report(office, books)
     _write_off(office, books)
     before = _close(office, books)
@@ -185,31 +71,6 @@ def play(office: Office, running: Running) -> None:
     _refuse_closed_day(office, running)
     office.run(OPERATOR, "verify")
     office.month.findings["the books verify after the close"] = True
-
-
-class _Books:
-    """What finance reads, to judge what the commands did."""
-
-    def __init__(self, url: str) -> None:
-        self._url: Final = url
-
-    def rows(self, statement: str, *parameters: object) -> list[Any]:
-        with connections.connect(self._url, reply_limit_s=None, autocommit=True) as connection:
-            return connection.execute(statement, parameters).fetchall()
-
-    def trial_balance(self) -> Trial:
-        """Return the net of each account and currency at the end of the month."""
-        rows = self.rows(_TRIAL_BALANCE, _LAST_DAY)
-        return {(account, currency): int(net) for account, currency, net in rows}
-
-    def in_suspense(self) -> int:
-        """Return the balance of SUSPENSE once it has one, a moment after a rejection; else zero."""
-        deadline = time.monotonic() + _TIMEOUT_S
-        while not (held := self.trial_balance().get(_SUSPENSE, 0)):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_POLL_S)
-        return held
 
 
 def _open(office: Office) -> None:
@@ -247,7 +108,7 @@ def _issue_cards(running: Running) -> Cards:
     return october.of_cards(ids)
 
 
-def _record_october(office: Office, books: _Books, cards: Cards) -> None:
+def _record_october(office: Office, books: Books, cards: Cards) -> None:
     office.heading("October: what the network sent, and one clearing that is not valid")
     events = office.write("october.jsonl", october.events(cards))
     office.run(OPERATOR, "submit", events, to="outcomes.jsonl")
@@ -263,7 +124,7 @@ def _record_october(office: Office, books: _Books, cards: Cards) -> None:
     office.month.findings["SUSPENSE is zero once it is applied"] = rest == 0
 
 
-def _report(office: Office, books: _Books) -> None:
+def _report(office: Office, books: Books) -> None:
     office.heading("The end of the month: the trial balance, and who owes what")
     office.run(PREPARES, "report", "trial-balance", "--on", _LAST_DAY)
     office.run(PREPARES, "report", "network-days", "--to", _FIRST_DAYS)
@@ -272,7 +133,7 @@ def _report(office: Office, books: _Books) -> None:
     office.month.findings["the trial balance adds up to zero"] = not net
 
 
-def _write_off(office: Office, books: _Books) -> None:
+def _write_off(office: Office, books: Books) -> None:
     office.heading("An exception: two people give up what Charles Babbage owes")
     [(purchase, owed)] = books.rows(_OWES)
     amount = f"{owed // 100}.{owed % 100:02}"
@@ -288,11 +149,13 @@ def _write_off(office: Office, books: _Books) -> None:
     office.month.findings["the receivable is written off"] = not books.rows(_OWES)
 
 
-def _close(office: Office, books: _Books) -> Trial:
+def _close(office: Office, books: Books) -> Trial:
     office.heading("The close: one person prepares, another seals")
     office.run(PREPARES, "close", _MONTH, fails=True)
     office.run(OPERATOR, "verify")
-    closing = json.loads(office.run(PREPARES, "close", _MONTH, "--json"))["id"]
+    reason = ("--reason", "the processor sends the event in November")
+    allowed = ("--allow", "IN_FILE_ONLY", *reason)
+    closing = json.loads(office.run(PREPARES, "close", _MONTH, *allowed, "--json"))["id"]
     office.run(APPROVES, "close", "approve", closing)
     office.run(PREPARES, "close", "list")
     state = books.rows(_PERIOD, _LAST_DAY)
@@ -300,7 +163,7 @@ def _close(office: Office, books: _Books) -> Trial:
     return books.trial_balance()
 
 
-def _come_late(office: Office, books: _Books, cards: Cards, before: Trial) -> None:
+def _come_late(office: Office, books: Books, cards: Cards, before: Trial) -> None:
     office.heading("November: a clearing of 30 October arrives")
     late = office.write("late.jsonl", [october.late_fact(cards)])
     office.run(OPERATOR, "submit", late, to="outcomes.jsonl")
@@ -308,6 +171,9 @@ def _come_late(office: Office, books: _Books, cards: Cards, before: Trial) -> No
     office.month.findings["the late fact is posted on the first open day"] = posted == {
         (october.LATE_SETTLEMENT_DATE, october.LAST_DAY + october.DAY)
     }
+    office.run(PREPARES, "reconcile", "--rematch")
+    left = books.rows(october_breaks.OPEN)
+    office.month.findings["the late fact explains the last break"] = not left
     office.run(PREPARES, "report", "trial-balance", "--on", _LAST_DAY)
     office.month.findings["October has not moved"] = books.trial_balance() == before
 

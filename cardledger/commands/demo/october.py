@@ -77,12 +77,12 @@ def malformed(cards: Cards) -> Event:
 
 def corrected(cards: Cards) -> Event:
     """Return the same clearing as its sender repeats it."""
-    return _clearing(cards.ada, "grocer-late-slip", 4_250, _MALFORMED_ON, "GREEN GROCER")
+    return clearing(cards.ada, "grocer-late-slip", 4_250, _MALFORMED_ON, "GREEN GROCER")
 
 
 def late_fact(cards: Cards) -> Event:
     """Return a clearing of a day in October, for after the close."""
-    return _clearing(cards.ada, "fuel", 2_500, LATE_SETTLEMENT_DATE, "FILL AND GO")
+    return clearing(cards.ada, "fuel", 2_500, LATE_SETTLEMENT_DATE, "FILL AND GO")
 
 
 def _of_day(cards: Cards, day: date, next_day: date) -> Iterator[Event]:
@@ -106,10 +106,11 @@ def _purchase(  # noqa: PLR0913, PLR0917 - a purchase
         **_event("AUTHORIZATION", card, token, amount, merchant),
         "occurredAt": _at(day, time(18, 30)),
     }
-    yield _clearing(card, token, amount + tip, next_day, merchant)
+    yield clearing(card, token, amount + tip, next_day, merchant)
 
 
-def _clearing(card: str, token: str, amount: int, day: date, merchant: str) -> Event:
+def clearing(card: str, token: str, amount: int, day: date, merchant: str) -> Event:
+    """Return a clearing that the network settles on `day`, with its interchange."""
     event = _settled("CLEARING", card, token, amount, day, merchant)
     # Per mille of minor units, written in major units: exact in five places.
     earned = amount * _INTERCHANGE_PER_MILLE

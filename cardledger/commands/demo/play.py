@@ -19,7 +19,7 @@ from rich.console import Console
 
 from cardledger.api.console.navigation import CARD_TRANSACTIONS
 from cardledger.commands.demo import controller, restaurant_tip, text, verification
-from cardledger.commands.demo.controller import Month, Office
+from cardledger.commands.demo.office import Month, Office
 from cardledger.commands.demo.result import Customer, Options, Played, Result, Role
 from cardledger.commands.demo.traffic import CardInUse, Sent, Traffic
 from cardledger.commands.demo.verification import Verification, Webhooks

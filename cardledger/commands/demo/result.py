@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cardledger.commands.demo.controller import Month
+from cardledger.commands.demo.office import Month
 from cardledger.commands.demo.restaurant_tip import Tip
 from cardledger.commands.demo.traffic import Counts
 from cardledger.commands.demo.verification import Verification

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cardledger import __version__
-from cardledger.commands.demo.controller import Month
+from cardledger.commands.demo.office import Month
 from cardledger.commands.demo.restaurant_tip import AUTHORIZED, CLEARED, FUNDED, JournalLine, Tip
 from cardledger.commands.demo.result import Played, Result
 from cardledger.commands.demo.verification import Verification, Webhooks
