@@ -170,7 +170,7 @@ def test_the_month_of_the_finance_page_is_what_the_demo_prints(tmp_path: Path) -
     document = json.loads(played.stdout)
     assert document["holds"]
     assert set(document["findings"].values()) == {True}
-    assert len(document["findings"]) == 9
+    assert len(document["findings"]) == 14
     place = expected.index("## A month")
     for each in document["commands"][:-1]:  # The last one verifies again.
         mark = "=>" if each["command"].startswith("SELECT") else "$"

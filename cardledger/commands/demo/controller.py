@@ -171,7 +171,7 @@ def _come_late(office: Office, books: Books, cards: Cards, before: Trial) -> Non
     office.month.findings["the late fact is posted on the first open day"] = posted == {
         (october.LATE_SETTLEMENT_DATE, october.LAST_DAY + october.DAY)
     }
-    office.run(PREPARES, "reconcile", "--rematch")
+    office.run(PREPARES, "reconcile", "--rematch", "--json", to="rematched.json")
     left = books.rows(october_breaks.OPEN)
     office.month.findings["the late fact explains the last break"] = not left
     office.run(PREPARES, "report", "trial-balance", "--on", _LAST_DAY)

@@ -83,7 +83,7 @@ def _explain(office: Office, books: Books) -> None:
         APPROVES, "breaks", "resolve", lost, "--make-event", "--note", "lost by the processor"
     )
     books.wait_until(lambda: bool(books.rows(_EVENT, f"{october_files.LOST}-clearing")))
-    office.run(PREPARES, "reconcile", "--rematch", fails=True)
+    office.run(PREPARES, "reconcile", "--rematch", "--json", fails=True, to="rematched.json")
     explained = not [row for row in books.rows(OPEN) if str(row[0]) == lost]
     office.month.findings["an event is made of its line, once"] = explained
 

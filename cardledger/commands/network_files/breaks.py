@@ -113,7 +113,7 @@ def _as_document(found: Break) -> dict[str, Any]:
 def _as_text(found: Break) -> str:
     cause = "" if found.cause is None else f" {found.cause}"
     return (
-        f"{found.id}  {found.settlement_date}  {found.network}  {found.state:<13}"
+        f"{found.id}  {found.settlement_date}  {printable(found.network)}  {found.state:<13}"
         f"  {found.kind}{printable(cause)}  {found.difference} {found.currency}"
         f"  {printable(found.reference or found.token)}  {printable(found.owner)}"
     )
