@@ -230,7 +230,7 @@ LOWEST_TOOLS := duckdb|hatchling|httpx2|hypothesis|jsonschema-rs|openpyxl|packag
 lock: ## Update the locks: constraints.txt (runtime), -browser, -dev, -publish and -lowest (LOCK_ARGS="")
 	@test -n "$(UV)" || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv; }
 	@# The development lock first: its tools may require an older version of a shared dependency.
-	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --extra embedded --extra export --extra testing \
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --extra embedded --extra export --extra bank --extra testing \
 	  --extra dev --group build --output-file constraints-dev.txt
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --constraints constraints-dev.txt \
 	  --output-file constraints.txt
