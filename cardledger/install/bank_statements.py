@@ -8,6 +8,8 @@ from datetime import date
 from itertools import islice
 from typing import Final
 
+import psycopg
+
 from cardledger.config.errors import CommandError
 from cardledger.install import settlement_files
 from cardledger.install.acting import Session
@@ -19,6 +21,7 @@ from cardledger.schema.ids import Id
 
 _BLOCK_LINES: Final = 5_000
 _SEPARATOR: Final = "\x1f"  # No line of a statement has it.
+_OVERLAPS: Final = "CL006"
 
 RULES: Final = ("REFERENCE", "AMOUNT", "NETWORK", "REST")
 
@@ -59,6 +62,8 @@ def import_statement(
     with settlement_files.alone(session), connection.transaction(force_rollback=not keep):
         # One snapshot: the ledger may not change between the lines and their proof.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if (known := _known(session, platform, summary)) is not None:
+            return _result(session, known, "ALREADY_IMPORTED")
         [(key,)] = session.rows(
             "SELECT {finance}.begin_statement(%s, %s, %s, %s, %s::date, %s::date, %s, %s)",
             platform,
@@ -70,14 +75,12 @@ def import_statement(
             summary.opening,
             summary.closing,
         )
-        if key is None:
-            return _result(session, _same(session, platform, summary), "ALREADY_IMPORTED")
         lines = iter(statement)
         while block := tuple(islice(lines, _BLOCK_LINES)):
             _add(session, key, block)
         if statement.summary != summary:
             raise CommandError("the file has changed while it was read: import it again")
-        session.rows("SELECT {finance}.finish_statement(%s, %s)", key, summary.digest)
+        _finish(session, key, summary)
         return _result(session, key, "IMPORTED" if keep else "DRY_RUN")
 
 
@@ -108,15 +111,35 @@ def _add(session: Session, key: Id, lines: tuple[Line, ...]) -> None:
     session.rows(f"SELECT {{finance}}.add_statement_lines({places})", key, *columns)
 
 
-def _same(session: Session, platform: Id, summary: Summary) -> Id:
-    """Return the statement that was imported before. Raises: RefusedError if it was another one."""
-    [(key, digest, imported_at)] = session.rows(
+def _finish(session: Session, key: Id, summary: Summary) -> None:
+    try:
+        session.rows("SELECT {finance}.finish_statement(%s, %s)", key, summary.digest)
+    except psycopg.Error as error:
+        if error.sqlstate != _OVERLAPS:
+            raise
+        raise RefusedError(Code.STATEMENT_OVERLAPS, f"{error.diag.message_primary}") from None
+
+
+def _known(session: Session, platform: Id, summary: Summary) -> Id | None:
+    """Return the statement of the account that was imported before, under any name, if one was.
+
+    Raises: RefusedError if the one of this name was another one.
+    """
+    rows = session.rows(
         "SELECT statement_id, digest, imported_at FROM {finance}.bank_statements"
-        " WHERE (platform_id, account, bank_statement_id) = (%s, %s, %s)",
+        " WHERE (platform_id, account) = (%s, %s)"
+        " AND (bank_statement_id = %s OR (currency, digest) = (%s, %s))"
+        " ORDER BY bank_statement_id = %s DESC LIMIT 1",
         platform,
         summary.account,
         summary.statement_id,
+        summary.currency,
+        summary.digest,
+        summary.statement_id,
     )
+    if not rows:
+        return None
+    [(key, digest, imported_at)] = rows
     if digest != summary.digest:
         raise RefusedError(
             Code.FILE_ID_REUSED,

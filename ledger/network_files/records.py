@@ -76,6 +76,7 @@ class Code(StrEnum):
     # Of statements of the bank only.
     MIXED_ACCOUNTS = "MIXED_ACCOUNTS"
     TOO_LARGE = "TOO_LARGE"
+    STATEMENT_OVERLAPS = "STATEMENT_OVERLAPS"
 
 
 class RefusedError(Exception):

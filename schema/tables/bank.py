@@ -86,6 +86,13 @@ Index(
     bank_statements.c.currency,
     bank_statements.c.last_day,
 )
+Index(
+    "bank_statements_digest_key",
+    bank_statements.c.platform_id,
+    bank_statements.c.currency,
+    bank_statements.c.digest,
+    unique=True,
+)
 
 bank_lines = Table(
     "bank_lines",

@@ -338,6 +338,81 @@ def test_a_statement_is_taken_once_whatever_its_bytes(bank: Bank) -> None:
     assert (caught.value.code, caught.value.column) == (Code.FILE_ID_REUSED, "statement_id")
 
 
+def test_the_same_statement_under_another_name_or_account_books_nothing(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+    bank.owes(after(1), 1_000)
+    # It nets to nothing: it would follow itself.
+    lines = [line(after(1), -1_000, "a"), line(after(1), 1_000, "b")]
+
+    bank.take(statement_of(*lines), statement_id="S")
+    again = bank.take(statement_of(*lines), statement_id="T")
+    others = [
+        (Bank(office, bank.network), statement_of(*lines)),
+        (bank, statement_of(*[each | {"description": "another format"} for each in lines])),
+    ]
+    for at, data in others:
+        with pytest.raises(RefusedError) as caught:
+            at.take(data, statement_id="U")
+        assert caught.value.code == Code.STATEMENT_OVERLAPS
+    book(office.world)
+
+    assert again.state == "ALREADY_IMPORTED"
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+
+
+def test_statements_that_overlap_and_share_a_line_are_refused_whole(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+    bank.owes(after(1), 1_000)
+    bank.take(statement_of(line(after(0), 7), line(after(2), -1_000, "x")), statement_id="1")
+
+    with pytest.raises(RefusedError) as caught:
+        bank.take(
+            statement_of(line(after(2), -1_000, "x"), line(after(3), 8), opening=7),
+            statement_id="2",
+        )
+    book(office.world)
+
+    assert caught.value.code == Code.STATEMENT_OVERLAPS
+    assert "'1'" in caught.value.message
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+    assert len(bank.rows("SELECT FROM finance.bank_statements WHERE platform_id = %s")) == 1
+
+
+def test_statements_that_follow_each_other_may_share_a_day_and_equal_lines(bank: Bank) -> None:
+    fee = line(after(1), -5, "fee")
+
+    noon = bank.take(statement_of(fee, opening=100), statement_id="noon")
+    evening = bank.take(statement_of(fee, opening=95), statement_id="evening")
+    morning = bank.take(statement_of(fee, opening=105), statement_id="morning")
+    corrected = bank.take(statement_of(line(after(1), -6, "fee")), statement_id="other line")
+
+    assert [each.state for each in (noon, evening, morning, corrected)] == ["IMPORTED"] * 4
+
+
+def test_of_two_overlapping_imports_at_once_one_is_refused(bank: Bank, office: Office) -> None:
+    bank.owes(DAY, 1_000)
+    bank.owes(after(1), 1_000)
+    paid = line(after(2), -1_000, "x")
+    statements = [statement_of(paid, line(after(n), n)) for n in (3, 4)]
+
+    def outcome(data: bytes) -> str:
+        try:
+            return bank.take(data).state
+        except RefusedError as error:
+            return error.code
+
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = sorted(threads.map(outcome, statements))
+    book(office.world)
+
+    assert outcomes == ["IMPORTED", "STATEMENT_OVERLAPS"]
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+
+
 def test_a_gap_between_statements_is_reported(bank: Bank) -> None:
     first = bank.take(statement_of(line(after(1), -5), opening=100), statement_id="1")
     third = bank.take(statement_of(line(after(5), -5), opening=80), statement_id="3")

@@ -20,6 +20,7 @@ CREATE TABLE bank_statements (
     CONSTRAINT bank_statements_whole_check CHECK (num_nulls(lines, digest) IN (0, 2))
 );
 CREATE INDEX bank_statements_day_idx ON bank_statements (platform_id, currency, last_day);
+CREATE UNIQUE INDEX bank_statements_digest_key ON bank_statements (platform_id, currency, digest);
 COMMENT ON TABLE bank_statements IS 'Statements of the bank that were imported, each whole; nothing is deleted.';
 COMMENT ON COLUMN bank_statements.id IS 'The statement.';
 COMMENT ON COLUMN bank_statements.platform_id IS 'The platform.';

@@ -9,6 +9,8 @@ BEGIN
         RAISE EXCEPTION 'there is no platform %', coalesce(platform::text, 'null')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- The lock of the commands: of two imports at once the second sees the lines of the first.
+    PERFORM pg_advisory_xact_lock(hashtext('cardledger settlement files'));
     INSERT INTO bank_statements (platform_id, account, statement_id, currency, first_day, last_day,
         opening, closing)
     VALUES (platform, account_name, statement, currency_code, first_booking, last_booking,
@@ -42,6 +44,8 @@ LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
     s bank_statements;
     found record;
+    other record;
+    following uuid[];
 BEGIN
     SELECT * INTO s FROM bank_statements b WHERE b.id = statement AND b.digest IS NULL;
     IF s.id IS NULL THEN
@@ -57,6 +61,56 @@ BEGIN
         RAISE EXCEPTION 'the lines do not lead from the opening to the closing balance'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- A line is booked once: neither the same statement under another name or account, nor a line
+    -- of another statement of the account. Statements that follow each other within a day may have
+    -- equal lines: their balances tell these apart.
+    WITH RECURSIVE earlier AS (
+        SELECT s.opening AS opening, s.first_day AS first_day, s.id AS id
+        UNION
+        SELECT b.opening, b.first_day, b.id
+        FROM earlier e JOIN bank_statements b ON b.last_day = e.first_day AND b.closing = e.opening
+        WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.account = s.account
+    ), later AS (
+        SELECT s.closing AS closing, s.last_day AS last_day, s.id AS id
+        UNION
+        SELECT b.closing, b.last_day, b.id
+        FROM later e JOIN bank_statements b ON b.first_day = e.last_day AND b.opening = e.closing
+            AND b.last_day >= e.last_day
+        WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.account = s.account
+    )
+    SELECT array_agg(x.id) INTO following
+    FROM (SELECT e.id FROM earlier e UNION SELECT e.id FROM later e) x;
+    FOR other IN
+        SELECT b.* FROM bank_statements b
+        WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.id <> s.id
+            AND b.last_day >= s.first_day AND b.first_day <= s.last_day
+        ORDER BY b.imported_at, b.id
+    LOOP
+        IF other.digest = sha256 OR (
+            (other.opening, other.closing, other.first_day, other.last_day, other.lines)
+                = (s.opening, s.closing, s.first_day, s.last_day, found.lines)
+            AND NOT EXISTS (
+                SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = s.id
+                EXCEPT ALL
+                SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = other.id
+            )
+        ) THEN
+            RAISE EXCEPTION 'statement % of account % is the same one, imported at %',
+                quote_literal(other.statement_id), quote_literal(other.account), other.imported_at
+                USING ERRCODE = 'CL006';
+        END IF;
+        CONTINUE WHEN other.account <> s.account OR other.id = ANY (following);
+        IF EXISTS (
+            SELECT l.booking_date, l.amount, l.bank_reference, l.description
+            FROM bank_lines l WHERE l.statement_id = s.id
+            INTERSECT
+            SELECT l.booking_date, l.amount, l.bank_reference, l.description
+            FROM bank_lines l WHERE l.statement_id = other.id
+        ) THEN
+            RAISE EXCEPTION 'statement % of this account has a line of these, and was imported at %',
+                quote_literal(other.statement_id), other.imported_at USING ERRCODE = 'CL006';
+        END IF;
+    END LOOP;
     UPDATE bank_statements b SET digest = sha256, lines = found.lines WHERE b.id = s.id;
     PERFORM match_bank(s.platform_id, s.currency);
 END $body$;
