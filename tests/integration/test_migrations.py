@@ -641,32 +641,45 @@ def test_only_a_new_database_takes_the_rights_of_earlier_releases_at_once(
     assert rights() == (False, False)
 
 
+_BOOKED_OF_A_FILE: Final = (
+    "INSERT INTO settlement_bookings (platform_id, file_id, network, amount, posted_for, kind,"
+    " currency, from_kind, to_kind) SELECT x, x, 'VISA', 1, now(), 'INTERCHANGE', 'USD',"
+    " 'NETWORK_SETTLEMENT', 'INTERCHANGE' FROM gen_random_uuid() AS x"
+)
 _MOVED_MONEY: Final = {
-    ("0049", "suspense_items"): (
+    ("head", "0049", "suspense_items"): (
         "INSERT INTO suspense_items (id, customer_id, platform_id, card_id, type, currency, amount,"
         " cause, recorded_at, posted_on) SELECT x, x, x, x, 'CLEARING', 'USD', 1, 'REJECTED',"
         " now(), now() FROM gen_random_uuid() AS x"
     ),
-    ("0060", "adjustments"): (
+    ("head", "0060", "adjustments"): (
         "INSERT INTO adjustments (id, kind, platform_id, currency, amount, from_kind, to_kind,"
         " reason, state, decided_by, decided_at, booked_at) SELECT x, 'MOVE', x, 'USD', 1,"
         " 'SETTLEMENT_BANK', 'NETWORK_FEES', 'fees', 'BOOKED', 'ben', now(), now()"
         " FROM gen_random_uuid() AS x"
     ),
+    ("head", "0098", "settlement_bookings"): (
+        "INSERT INTO settlement_bookings (platform_id, statement_id, line, amount, posted_for,"
+        " kind, currency, from_kind, to_kind) SELECT x, x, 2, 1, now(), 'BANK_LINE', 'USD',"
+        " 'SETTLEMENT_BANK', 'NETWORK_SETTLEMENT' FROM gen_random_uuid() AS x"
+    ),
+    ("head", "0096", "settlement_bookings"): _BOOKED_OF_A_FILE,
+    ("0096", "0094", "settlement_bookings"): _BOOKED_OF_A_FILE,
 }
 
 
-@pytest.mark.parametrize(("before", "table"), _MOVED_MONEY)
+@pytest.mark.parametrize(("at", "before", "table"), _MOVED_MONEY)
 def test_what_has_moved_money_is_not_removed(
-    empty_url: DatabaseUrl, before: str, table: str
+    empty_url: DatabaseUrl, at: str, before: str, table: str
 ) -> None:
-    migrate.upgrade(empty_url)
-    statements = f"ALTER TABLE {table} DISABLE TRIGGER USER; {_MOVED_MONEY[before, table]}"
+    migrate.upgrade(empty_url, at)
+    statements = f"ALTER TABLE {table} DISABLE TRIGGER USER; {_MOVED_MONEY[at, before, table]}"
     with psycopg.connect(empty_url) as connection:
         connection.execute(statements.encode())
 
     with pytest.raises(DatabaseError, match="have moved money: their entries stay"):
         migrate.downgrade(empty_url, before)
 
+    assert migrate.current(empty_url) == f"{int(before) + 1:04}"
     with psycopg.connect(empty_url) as connection:
         connection.execute(f"TRUNCATE {table}".encode())

@@ -21,8 +21,8 @@ END $$
 
 _NOTHING_WAS_BOOKED: Final = """
 DO $$ BEGIN
-    IF EXISTS (SELECT FROM settlement_bookings WHERE booked_at IS NOT NULL) THEN
-        RAISE EXCEPTION 'settlement files have moved money: their entries stay, so do they';
+    IF EXISTS (SELECT FROM settlement_bookings) THEN
+        RAISE EXCEPTION 'files have moved money: their entries stay, so do they';
     END IF;
 END $$
 """
@@ -35,6 +35,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it; refused once anything was booked."""
+    """Remove it; refused once a file or a statement books anything."""
     op.execute(_NOTHING_WAS_BOOKED)
     op.execute("DROP TABLE settlement_bookings")

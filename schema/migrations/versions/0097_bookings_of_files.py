@@ -58,6 +58,15 @@ _REPLACED: Final = (
     ("ledger_of_file", "ledger_of_file(uuid, boolean)", (_LEDGER,)),
 )
 
+# `network_files.books` says which files they are of.
+_NOTHING_WAS_BOOKED: Final = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM settlement_bookings WHERE file_id IS NOT NULL) THEN
+        RAISE EXCEPTION 'settlement files have moved money: their entries stay, so do they';
+    END IF;
+END $$
+"""
+
 
 def upgrade() -> None:
     """Add the column, create and replace the functions."""
@@ -78,7 +87,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Put back the functions of revision 0075."""
+    """Put back the functions of revision 0075; refused once a file books anything."""
+    op.execute(_NOTHING_WAS_BOOKED)
     for name, signature, _ in _REPLACED:
         op.execute(_function(name))
         _protect(signature)

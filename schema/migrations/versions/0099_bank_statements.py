@@ -22,6 +22,15 @@ DO $$ BEGIN
 END $$
 """
 
+# Lines and payments prove what was booked.
+_NOTHING_WAS_BOOKED: Final = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM settlement_bookings WHERE statement_id IS NOT NULL) THEN
+        RAISE EXCEPTION 'bank statements have moved money: their entries stay, so do they';
+    END IF;
+END $$
+"""
+
 
 def upgrade() -> None:
     """Create the tables with their guards."""
@@ -36,6 +45,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them: statements can be imported again, what they have booked cannot (0095)."""
+    """Remove them; refused once a statement books anything."""
+    op.execute(_NOTHING_WAS_BOOKED)
     op.execute(f"DROP TABLE {_TABLES}")
     op.execute("DROP FUNCTION refuse_unfinished_statement()")
