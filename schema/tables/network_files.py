@@ -352,6 +352,11 @@ Index(
     postgresql_where=text("statement_id IS NOT NULL AND line IS NOT NULL"),
 )
 Index(
+    "breaks_statement_idx",
+    breaks.c.statement_id,
+    postgresql_where=text("statement_id IS NOT NULL"),
+)
+Index(
     "breaks_not_paid_key",
     breaks.c.paid_file_id,
     breaks.c.currency,

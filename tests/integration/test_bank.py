@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -452,6 +453,24 @@ def test_people_cannot_write_the_tables(bank: Bank) -> None:
         ):
             with pytest.raises(psycopg.Error), connection.transaction():
                 connection.execute(statement.encode())
+
+
+def test_statements_are_proved_by_indexes(bank: Bank) -> None:
+    connection = bank.office.world.connection
+    [(source,)] = bank.office.world.rows(
+        "SELECT prosrc FROM pg_proc WHERE oid = 'prove_statements(uuid, text)'::regprocedure"
+    )
+    proves = source[source.index("SELECT p.id") : source.rindex(";")]
+    for name, value in (("platform", f"'{bank.platform}'::uuid"), ("currency_code", "'USD'")):
+        proves = re.sub(rf"\b{name}\b", value, proves)
+
+    with connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL enable_seqscan = off")
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {proves}".encode()))
+
+    assert plan.count("breaks_statement_idx") == 2, plan
+    assert "bank_payments_rest_key" in plan
+    assert "Seq Scan" not in plan
 
 
 # --- the command ----------------------------------------------------------------------------------

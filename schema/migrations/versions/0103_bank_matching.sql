@@ -436,7 +436,8 @@ BEGIN
         SELECT s.id, s.closing::numeric - s.opening AS statement,
             coalesce((SELECT sum(b.expected) FROM bank_payments b WHERE b.statement_id = s.id), 0)
             - coalesce((
-                SELECT sum(b.amount) FROM bank_payments b WHERE b.rest_of_statement_id = s.id
+                SELECT sum(b.amount) FROM bank_payments b
+                WHERE b.rest_of_statement_id = s.id AND b.rule = 'REST'
             ), 0)
             - coalesce((
                 SELECT sum(k.difference) FROM breaks k
