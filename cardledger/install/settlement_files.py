@@ -76,8 +76,8 @@ def check_right(session: Session) -> None:
     )
     if not may:
         raise CommandError(
-            f"role {session.connection.info.user} lacks the right to prepare, which files of a"
-            " network need; set DATABASE_URL to the login of a person of"
+            f"role {session.connection.info.user} lacks the right to prepare, which the import"
+            " of files needs; set DATABASE_URL to the login of a person of"
             " `cardledger person add NAME --may prepare`"
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import acting, bank_statements, settlement_files
 from cardledger.install.bank_statements import Result
 from cardledger.ledger.bank_statements import reader
@@ -534,6 +535,30 @@ def test_a_refusal_is_in_the_audit_and_shows_no_card_number(bank: Bank, office: 
     }
     assert "4111" not in ended.stdout + ended.stderr
     assert office.world.rows("SELECT FROM finance.audit WHERE detail::text LIKE '%%4111%%'") == []
+
+
+def test_only_open_breaks_end_the_command_with_1(bank: Bank, office: Office) -> None:
+    path = office.folder / f"{bank.account}.csv"
+    path.write_bytes(statement_of(line(after(1), -5)))
+    bad = office.folder / f"{bank.account}-bad.csv"
+    bad.write_bytes(b"no header")
+    away = office.anna.with_database("no-such-database")
+    platform = ("--platform", str(bank.platform))
+
+    def failure(url: DatabaseUrl, *arguments: str) -> str:
+        env = environment(DATABASE_URL=url)
+        ended = run_command("bank", *arguments, "--json", env=env, cwd=office.folder)
+        assert ended.returncode == 2, ended
+        assert not ended.stdout
+        return ended.stderr
+
+    unknown = "00000000-0000-7000-8000-000000000001"
+    assert "there is no platform" in failure(office.anna, str(path), "--platform", unknown)
+    assert "PostgreSQL" in failure(away, str(path), *platform)
+    assert "PostgreSQL" in failure(away, "--rematch")
+    assert "--account must have" in failure(office.anna, str(path), *platform, "--account", "")
+    for file in (str(path), str(bad), "--rematch"):
+        assert "lacks the right to prepare" in failure(office.ben, file)
 
 
 # --- closing --------------------------------------------------------------------------------------

@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cardledger.commands.daily.arguments import key_of, printable
-from cardledger.commands.network_files.run import opened, refusal, refusal_text, session, show
+from cardledger.commands.network_files.run import (
+    failing_with_usage,
+    opened,
+    refusal,
+    refusal_text,
+    session,
+    show,
+)
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.install import acting, bank_statements, settlement_files
 from cardledger.install.bank_statements import RULES, Result
@@ -30,16 +37,18 @@ def take(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Import the statement at `path`, match it and print the result; return the exit code."""
     by_profile = None if profile is None else _profile(profile)
-    with opened(path) as file:
+    with failing_with_usage("bank"), opened(path) as file:
 
         def statement() -> Statement:
             return reader.read(file, by_profile, account=account, statement_id=statement_id)
 
         try:
-            with session(data_dir, may="prepare", is_long=True) as person:
-                result = _imported(person, file, statement, platform, keep=not dry_run)
+            statement()
         except ValueError as error:
             raise CommandError(f"--{error}", code=USAGE) from None
+        try:
+            with session(data_dir, may="prepare", is_long=True) as person:
+                result = _imported(person, file, statement, platform, keep=not dry_run)
         except RefusedError as error:
             show(refusal(error), refusal_text(path, error), as_json=as_json)
             return USAGE
@@ -53,7 +62,11 @@ def take(  # noqa: PLR0913 - the options of the command
 
 def rematch(*, as_json: bool, data_dir: Path | None) -> int:
     """Match open lines again and print the statements that have some; return the exit code."""
-    with session(data_dir, may="prepare", is_long=True) as person:
+    with (
+        failing_with_usage("bank"),
+        session(data_dir, may="prepare", is_long=True) as person,
+    ):
+        settlement_files.check_right(person)
         results = bank_statements.rematch(person)
     count = sum(result.open_breaks for result in results)
     document = {
@@ -74,6 +87,7 @@ def _imported(
     *,
     keep: bool,
 ) -> Result:
+    settlement_files.check_right(person)
     try:
         # Before the database transaction: it begins with what the statement is.
         summary = reader.check(file, statement())

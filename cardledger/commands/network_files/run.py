@@ -38,7 +38,7 @@ def reconcile(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Import the file at `path`, match it and print the result; return the exit code."""
     by_profile = None if profile is None else _profile(profile)
-    with _failing_with_usage(), opened(path) as file:
+    with failing_with_usage("reconcile"), opened(path) as file:
         try:
             if dry_run:
                 for _ in reader.read(file, by_profile):
@@ -56,7 +56,7 @@ def reconcile(  # noqa: PLR0913 - the options of the command
 def rematch(*, as_json: bool, data_dir: Path | None) -> int:
     """Match open breaks again and print the files that have some; return the exit code."""
     with (
-        _failing_with_usage(),
+        failing_with_usage("reconcile"),
         session(data_dir, may="prepare", is_long=True) as person,
     ):
         results = settlement_files.rematch(person)
@@ -72,15 +72,15 @@ def rematch(*, as_json: bool, data_dir: Path | None) -> int:
 
 
 @contextmanager
-def _failing_with_usage() -> Iterator[None]:
-    """End a failure with 2: 1 says that breaks are open, to those who act on it."""
+def failing_with_usage(command: str) -> Iterator[None]:
+    """End a failure of `command` with 2: 1 says that breaks are open, to those who act on it."""
     try:
         yield
     except (CommandError, ServerError) as error:
         raise CommandError(str(error), code=USAGE) from None
     except Exception:  # noqa: BLE001 - else Python would end with 1
         traceback.print_exc()
-        raise CommandError("reconcile failed; this is a defect", code=USAGE) from None
+        raise CommandError(f"{command} failed; this is a defect", code=USAGE) from None
 
 
 @contextmanager
