@@ -62,7 +62,9 @@ _REFUNDS: Final = """
     ORDER BY f.id LIMIT %(limit)s
 """
 
-# A rejection that was retried is followed by its outcome, or by another rejection.
+# A rejection that was retried is followed by its outcome, or by another rejection. Who submits an
+# event chooses its source and reference, and its rejection has no customer: a message of the ledger
+# was rejected in the queue of the platform, for a fee, or in that of the sender, for a receipt.
 _REJECTED: Final = """
     SELECT f.id, f.customer_id, f.platform_id,
         CASE k.kind WHEN 'fee' THEN 'FEE_REJECTED' ELSE 'RECEIPT_REJECTED' END AS problem,
@@ -74,10 +76,13 @@ _REJECTED: Final = """
         r.reason AS detail, r.id AS rejection_id, r.recorded_at AS since
     FROM rejections r
     CROSS JOIN LATERAL (
-        SELECT substring(r.reference FROM '^([0-9a-f-]{36})/(?:fee|receipt)$')::uuid AS id,
+        SELECT CASE
+                WHEN r.reference ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/(fee|receipt)$'
+                THEN left(r.reference, 36)::uuid END AS id,
             split_part(r.reference, '/', 2) AS kind
     ) k
-    JOIN transfers f ON f.id = k.id
+    JOIN transfers f ON f.id = k.id AND f.platform_id = r.platform_id
+        AND r.customer_id = CASE k.kind WHEN 'fee' THEN f.platform_id ELSE f.customer_id END
     LEFT JOIN rejection_retries t ON t.rejection_id = r.id
     WHERE r.source = 'engine' AND t.rejection_id IS NULL
         AND (%(ids)s::uuid[] IS NULL OR f.id = ANY(%(ids)s))

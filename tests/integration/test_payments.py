@@ -17,7 +17,7 @@ from cardledger.ledger.engine.decisions.payments import messages as engine_messa
 from cardledger.ledger.engine.parsing import RejectedError
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import rejections
-from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane
 from cardledger.ledger.payments import retries
 from cardledger.ledger.projections import unfinished_payments
 from cardledger.ledger.projections.unfinished_payments import Unfinished
@@ -257,6 +257,27 @@ def test_a_fee_that_was_rejected_is_listed_and_delivered_again(
     assert unfinished_of(world, payment) == []
     assert world.balance(own) == MAX_AMOUNT - 1_000 + 10
     assert ("TRANSFERS", "USD") not in desk.totals(platform)
+
+
+def test_what_a_sender_has_made_up_is_no_payment_that_stopped(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    done = desk.out(payer, 4_000)
+    desk.drain()
+    waiting = desk.pay(payer, world.cardholder(platform, 0), 1_000)
+    references = ["-" * 36 + "/fee", "0" * 36 + "/receipt", f"{done}/fee", f"{waiting}/receipt"]
+
+    for sender in (UNROUTED.platform_id, platform):
+        for reference in references:
+            world.connection.execute(
+                "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body,"
+                " reason, recorded_at) VALUES (%s, %s, %s, 'engine', %s, '{}', 'MALFORMED', now())",
+                [new_id(), UNROUTED.customer_id, sender, reference],
+            )
+
+    assert [*unfinished_of(world, done), *unfinished_of(world, waiting)] == []
+    assert world.verify().holds
+    desk.drain()
 
 
 def test_a_refund_that_failed_is_listed_and_attempted_again(
