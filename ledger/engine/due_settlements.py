@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging import inbox, settlement_bookings
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.projections.settlement_bookings import SOURCE
 from cardledger.ledger.storage.ids import derived_id
 from cardledger.schema.ids import Id
 
@@ -56,13 +55,8 @@ class DueSettlements:
 def _message(row: Sequence[Any], at: datetime) -> Message:
     """Return the message of a booking: the same id whenever, and by whichever process."""
     made_at, key, platform_id = row
-    body: dict[str, Any] = {
-        "type": inbox.SETTLEMENT_BOOKING,
-        "source": SOURCE,
-        "reference": str(key),
-        "bookingId": str(key),
-    }
+    body = settlement_bookings.body_of(key)
     owner = Owner(UNROUTED.customer_id, platform_id)
     message = inbox.address(body, owner, lane=Lane.BULK, reply_to=None, at=at)
-    message.id = derived_id(f"{SOURCE}/{key}", at=made_at)
+    message.id = derived_id(f"{settlement_bookings.SOURCE}/{key}", at=made_at)
     return message

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from pydantic import ValidationError
 
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging import inbox, settlement_bookings
 from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
@@ -146,11 +146,14 @@ async def retry(
     """
     ordered = sorted(found, key=lambda rejection: rejection.id)
     routes = await inbox.routes_of(connection, filter(None, map(_card_of, ordered)))
+    due = await settlement_bookings.platforms_of_due(
+        connection, list(filter(None, map(_booking_of, ordered)))
+    )
     messages: dict[Id, Message] = {}
     refused: dict[Id, str] = {}
     for rejection in ordered:
         try:
-            messages[rejection.id] = _message(rejection, routes, key, now)
+            messages[rejection.id] = _message(rejection, routes, due, key, now)
         except NotRetriableError as error:
             refused[rejection.id] = str(error)
     cursor = await connection.execute(
@@ -172,10 +175,15 @@ async def retry(
 
 
 def _message(
-    rejection: Rejection, routes: Mapping[Id, CardRoute], key: InboxKey, now: datetime
+    rejection: Rejection,
+    routes: Mapping[Id, CardRoute],
+    due: Mapping[Id, Id],
+    key: InboxKey,
+    now: datetime,
 ) -> Message:
     """Return the message that retries `rejection`, which a process with `key` has kept.
 
+    `due` are the platforms of settlement bookings that are not booked yet.
     Raises: NotRetriableError.
     """
     if rejection.retried_at is not None:
@@ -187,7 +195,14 @@ def _message(
     body = _object(rejection)
     if body is None:
         raise NotRetriableError("The event is not a JSON object; submit a corrected one.")
-    if rejection.customer_id == UNROUTED.customer_id:
+    if rejection.customer_id == UNROUTED.customer_id and (booking := _booking_of(rejection)):
+        # It names a row that the ledger has made, and nothing else: who has sent it is all one.
+        if due.get(booking) != rejection.platform_id:
+            raise NotRetriableError(
+                "No settlement booking of this platform that is due has this id."
+            )
+        owner = Owner(UNROUTED.customer_id, rejection.platform_id)
+    elif rejection.customer_id == UNROUTED.customer_id:
         # Whatever was submitted is kept here, also what claims to be a message of the ledger.
         body, owner = _validated(body), _owner(rejection, routes)
     else:
@@ -238,6 +253,11 @@ def _owner(rejection: Rejection, routes: Mapping[Id, CardRoute]) -> Owner:
     if route and rejection.platform_id in {UNROUTED.platform_id, route.owner.platform_id}:
         return route.owner
     raise NotRetriableError("Unknown card: cardId does not match a card of this platform.")
+
+
+def _booking_of(rejection: Rejection) -> Id | None:
+    """Return the settlement booking whose message was rejected, if it was one."""
+    return settlement_bookings.named_in(_object(rejection))
 
 
 def _card_of(rejection: Rejection) -> Id | None:

@@ -16,9 +16,6 @@ from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import SentUpdate
 from cardledger.schema.ids import Id
 
-SOURCE: Final = "settlements"
-"""The source of the messages that book them."""
-
 
 @dataclass(frozen=True, slots=True)
 class SettlementBooking:

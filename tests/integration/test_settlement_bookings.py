@@ -1,17 +1,28 @@
 """Interchange and fees of settlement files: booked once, on their day, and proved."""
 
+import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import psycopg
 import pytest
 
+from cardledger.ledger.engine import rejections as kept
+from cardledger.ledger.engine.decisions.settlements import Settlements
 from cardledger.ledger.engine.due_settlements import DueSettlements
-from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.engine.parsing import RejectedError
+from cardledger.ledger.engine.records import RejectionRecord
+from cardledger.ledger.messaging import rejections
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane
+from cardledger.ledger.messaging.rejections import Filter, Retries
 from cardledger.ledger.network_files.records import Code, RefusedError
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import RejectionReason
 from tests.databases import OwnRoles
 from tests.finance_world import Network
 from tests.integration.office import FIRST, OPEN, Office, opened
@@ -191,6 +202,98 @@ def test_two_processes_book_once(network: Network, office: Office) -> None:
         list(threads.map(book, [office.world] * 2))
 
     assert sorted(row[3] for row in entries(office.world, network)) == [1, 2]
+
+
+@pytest.fixture
+def refused(network: Network, office: Office, monkeypatch: pytest.MonkeyPatch) -> Id:
+    """Reject the message of a booking, as a worker does that does not know its type."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise RejectedError(RejectionReason.MALFORMED, "unknown type")
+
+    book(office.world)
+    network.imported(DAY, [line("FEE", 70)])
+    with monkeypatch.context() as older:
+        older.setattr(Settlements, "book", refuse)
+        assert book(office.world) == ["REJECTED"]
+    assert book(office.world) == []
+    [[key]] = office.world.rows(
+        "SELECT r.id FROM rejections r JOIN settlement_bookings b ON r.reference = b.id::text"
+        " WHERE b.network = %s",
+        network.name,
+    )
+    found: Id = key
+    return found
+
+
+def test_a_booking_whose_message_was_rejected_is_booked_by_a_retry_once(
+    network: Network, office: Office, refused: Id
+) -> None:
+    first, again = retry(office.world, refused), retry(office.world, refused)
+
+    assert list(first.accepted) == [refused], first.refused
+    assert again.refused == {refused: "Already retried."}
+    assert [book(office.world), book(office.world)] == [["APPLIED"], []]
+    assert [row[3] for row in entries(office.world, network)] == [70]
+
+
+def test_only_the_message_of_a_booking_that_is_due_is_retried(
+    network: Network, office: Office, refused: Id
+) -> None:
+    world = office.world
+    [[platform, text]] = world.rows(
+        "SELECT platform_id, body FROM rejections WHERE id = %s", refused
+    )
+    body = json.loads(text)
+    made_up = str(new_id())
+    forged = [
+        submitted(world, body, world.platform()),
+        submitted(world, body | {"amount": 1}, platform),
+        submitted(world, body | {"reference": "other"}, platform),
+        submitted(world, body | {"source": "network"}, platform),
+        submitted(world, body | {"bookingId": made_up, "reference": made_up}, platform),
+    ]
+
+    none = retry(world, *forged)
+    retry(world, refused)
+    outcomes = book(world)
+    late = retry(world, submitted(world, body, platform))
+
+    assert (none.accepted, set(none.refused)) == ({}, set(forged))
+    assert outcomes == ["APPLIED"]
+    assert late.accepted == {}
+    assert [row[3] for row in entries(world, network)] == [70]
+
+
+def retry(world: World, *ids: Id) -> Retries:
+    async def run() -> Retries:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            found = await rejections.find(connection, Filter(ids=ids), limit=len(ids))
+            return await rejections.retry(connection, found, INBOX_KEY, now=datetime.now(UTC))
+
+    return asyncio.run(run())
+
+
+def submitted(world: World, body: dict[str, Any], platform_id: Id) -> Id:
+    """Keep `body` as the client keeps what it does not accept."""
+    record = RejectionRecord(
+        id=new_id(),
+        customer_id=UNROUTED.customer_id,
+        platform_id=platform_id,
+        source=body["source"],
+        reference=body["reference"],
+        body=json.dumps(body),
+        reason=RejectionReason.MALFORMED,
+        detail=None,
+        recorded_at=datetime.now(UTC),
+    )
+
+    async def run() -> None:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            await kept.keep(connection, [record], INBOX_KEY)
+
+    asyncio.run(run())
+    return record.id
 
 
 def test_network_days_have_interchange_fees_and_net(network: Network, office: Office) -> None:

@@ -10,9 +10,9 @@ from typing import Final
 
 from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.parsing import RejectedError
-from cardledger.ledger.messaging import inbox, timeout_reversals
+from cardledger.ledger.messaging import inbox, settlement_bookings, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import adjustments, settlement_bookings
+from cardledger.ledger.projections import adjustments
 from cardledger.schema.wire.network_events import RESERVED_SOURCES, EventType
 from cardledger.schema.wire.outcomes import RejectionReason
 
