@@ -76,6 +76,9 @@ def refuse(draft: CardTransaction, amount: int, reason: events.DeclineReason) ->
 
 
 def _is_alone(state: CardTransaction) -> bool:
-    """Return whether no purchase has the same token, but perhaps one that was declined."""
-    is_purchase = state.authorizations and state.decline_reason is None
+    """Return whether no purchase has the same token, but perhaps one that was declined.
+
+    One that was approved pulled for it, also where it has ended since and another was declined.
+    """
+    is_purchase = state.authorizations and (state.decline_reason is None or state.pull_count)
     return not (is_purchase or state.settlement_count)

@@ -231,7 +231,7 @@ class Model:
     # --- events that have happened at the network --------------------------------------------
 
     def _approve(self, purchase: Purchase, total: int) -> None:
-        purchase["isAuthorizationKnown"] = True
+        purchase["isAuthorizationKnown"] = purchase["wasApproved"] = True
         purchase["authorized"] = total
         purchase["asked"] = 0
         purchase["reason"] = None

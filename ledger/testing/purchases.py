@@ -25,6 +25,7 @@ def new(name: str, event: Event) -> Purchase:
         "name": name,
         "descriptor": merchant.get("descriptor", ""),
         "isAuthorizationKnown": False,
+        "wasApproved": False,
         "credit": None,
         "authorized": 0,
         "asked": 0,
@@ -173,7 +174,7 @@ def clear_credit(purchase: Purchase, event: Event) -> None:
 
 def _expect(purchase: Purchase, total: int) -> None:
     purchase["credit"] = total
-    if purchase["reason"] and not purchase["clearings"]:
+    if purchase["reason"] and not purchase["wasApproved"] and not purchase["clearings"]:
         purchase["isAuthorizationKnown"] = False  # It was declined: only the credit stands.
     if not is_credit(purchase):
         return

@@ -77,5 +77,5 @@ def test_a_life_cycle_has_exactly_its_numbers(
             assert one.reason == step["declineReason"]
 
 
-def test_there_are_36_life_cycles_and_16_of_credits() -> None:
-    assert (len(LIFECYCLES), len(OF_CREDITS)) == (36, 16)
+def test_there_are_36_life_cycles_and_18_of_credits() -> None:
+    assert (len(LIFECYCLES), len(OF_CREDITS)) == (36, 18)
