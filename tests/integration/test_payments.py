@@ -360,6 +360,29 @@ def test_a_payment_whose_arrival_is_rejected_is_refunded_to_its_sender(
     assert "refunded" in refused[rejection_id]
 
 
+def test_an_arrival_from_a_source_that_may_not_send_it_refunds_nothing(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    receiver = world.cardholder(platform, 0)
+    payment = desk.pay(payer, receiver, 4_000)
+    body = {
+        "type": "TRANSFER_ARRIVAL",
+        "source": "network",
+        "reference": f"{payment}/arrival",
+        "originId": str(payment),
+        "senderId": str(payer.owner.customer_id),
+        "senderPlatformId": str(platform),
+    }
+
+    [decided] = world.process(desk.engine, [(receiver, body)])
+
+    assert (decided.outcome, decided.reason) == ("REJECTED", "SOURCE_NOT_ALLOWED")
+    assert world.rows("SELECT id FROM inbox WHERE reference = %s", f"{payment}/receipt") == []
+    desk.drain()
+    assert desk.stored(payment).status == "COMPLETED"
+    assert world.balance(receiver) == 4_000
+
+
 def test_a_payout_that_was_not_begun_is_cancelled_without_a_refund(
     desk: Desk, payer: Cardholder
 ) -> None:

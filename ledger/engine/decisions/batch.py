@@ -38,6 +38,12 @@ from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, DEBIT_AUTHORIZATIONS, EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
+_NOTHING_TO_RETURN: Final = frozenset(
+    # Under a used key, another message has arrived before. From another source, what claims to be a
+    # payment that arrives is none: the payment that it names may arrive yet.
+    {RejectionReason.KEY_REUSED, RejectionReason.SOURCE_NOT_ALLOWED}
+)
+
 
 class Batch:
     """Decides messages one after the other and collects what has to be written.
@@ -197,8 +203,7 @@ class Batch:
         self.fail_transfers([message])
         self._suspense.hold(message, error.reason)
         decided = Decided(message, OutcomeType.REJECTED, reason=error.reason, detail=error.detail)
-        # Under a used key, another message has arrived before.
-        if error.reason is not RejectionReason.KEY_REUSED:
+        if error.reason not in _NOTHING_TO_RETURN:
             back = payment_messages.returned(message, self._changes.now)
             if back is not None:
                 self.writes.follow_ups.append(back)
