@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core import card_transaction, credit
+from cardledger.ledger.core.card_transaction import CardTransaction
+from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.status import Closure, Status
+from cardledger.ledger.projections import history
 from cardledger.ledger.testing.model import Model
 from cardledger.ledger.testing.strategies import credited
 from cardledger.schema.ids import Id
@@ -190,6 +195,112 @@ def test_a_settled_credit_of_an_earlier_release_reads_as_settled(
     assert final is True
     assert shown == "SETTLED"
     assert world.verify().holds
+
+
+Story = list[tuple[str, int]]
+
+_DECLINED, _CREDIT = ("AUTHORIZATION", 90_000), ("CREDIT_AUTHORIZATION", 60)
+
+
+@pytest.mark.parametrize(
+    ("story", "mcc"),
+    [
+        ([_DECLINED, _CREDIT], "5411"),
+        ([_CREDIT, _DECLINED], "7011"),
+        ([_CREDIT, _DECLINED], "5541"),
+        ([_CREDIT, _DECLINED, _CREDIT, _DECLINED], "5541"),
+        ([_DECLINED, _DECLINED, _CREDIT, _CREDIT], "3400"),
+        ([_CREDIT, _DECLINED], "5970"),
+        ([_CREDIT, _DECLINED], None),
+    ],
+)
+def test_credits_that_an_earlier_release_stored_as_declined_are_corrected(
+    world: World, platform: Id, story: Story, mcc: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = written_by_an_earlier_release(world, platform, story, mcc, monkeypatch)
+    others = stored_rows(world, but=key)
+    wrong = world.verify().differences
+
+    corrected = [world.connection.execute(CORRECT).rowcount for _ in range(2)]
+
+    assert {difference.split(" is ")[0] for difference in wrong} == {
+        f"CardTransaction:{key}: stored {column}"
+        for column in ("status", "authorizations", "declined", "decline_reason", "expires_at")
+    }
+    assert corrected == [1, 0]
+    assert world.verify().holds
+    assert stored_rows(world, but=key) == others
+
+
+def test_what_else_an_earlier_release_has_stored_is_left_to_verify(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = [_DECLINED, _CREDIT, ("CLEARING", 60)]
+    key = written_by_an_earlier_release(world, platform, story, "5411", monkeypatch)
+
+    corrected = world.connection.execute(CORRECT).rowcount
+    shown = world.verify().differences
+    forget(world, key)
+
+    assert corrected == 0
+    assert shown
+    assert {each.partition(": ")[0] for each in shown} == {f"CardTransaction:{key}"}
+
+
+CORRECT: Any = import_module(
+    "cardledger.schema.migrations.versions.0113_credits_beside_declined_purchases"
+)._CORRECT
+
+
+def written_by_an_earlier_release(
+    world: World, platform: Id, story: Story, mcc: str | None, monkeypatch: pytest.MonkeyPatch
+) -> Id:
+    """Return the card transaction with `story`, decided by the rules of schema 0094."""
+
+    def refused(draft: CardTransaction, amount: int, reason: DeclineReason) -> None:
+        draft.authorizations += 1
+        if not (draft.authorized or draft.settlement_count or draft.refund_count):
+            draft.declined = amount
+            draft.decline_reason = reason
+
+    cardholder = world.cardholder(platform, 1_000)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(card_transaction, "_refuse", refused)
+        earlier.setattr(
+            credit, "_is_alone", lambda known: not (known.authorizations or known.settlement_count)
+        )
+        for kind, amount in story:
+            merchant = {"merchant": {"descriptor": "SHOP", "mcc": mcc}} if mcc else {}
+            event = world.event(kind, cardholder, "T1", amount, **merchant)
+            world.process(world.engine(), [(cardholder, event)])
+    [(key,)] = world.rows(
+        "SELECT id FROM card_transactions WHERE account_id = %s", cardholder.account_id
+    )
+    found: Id = key
+    return found
+
+
+def stored_rows(world: World, *, but: Id) -> list[Any]:
+    return world.rows("SELECT * FROM card_transactions WHERE id <> %s ORDER BY id", but)
+
+
+def forget(world: World, key: Id) -> None:
+    """Store of a card transaction what its events give, for what is proved at the end."""
+    with world.connection.cursor() as cursor:
+        [after] = history.current(world.connection, [key]).values()
+        [again] = history.at(world.connection, [(key, after.state.sequence)]).values()
+        cursor.execute(
+            "UPDATE card_transactions SET (status, authorizations, declined, decline_reason,"
+            " expires_at) = ROW (%s, %s, %s, %s, %s) WHERE id = %s",
+            [
+                again.state.status,
+                again.state.authorizations,
+                again.state.declined,
+                again.state.decline_reason,
+                again.expires_at,
+                key,
+            ],
+        )
 
 
 @settings(max_examples=30)

@@ -6,7 +6,7 @@ from typing import Final
 from alembic import op
 
 revision = "0120"
-down_revision = "0112"
+down_revision = "0113"
 
 _RIGHTS: Final = {
     "app": "SELECT, INSERT, DELETE",
