@@ -4,7 +4,7 @@ A rejection does not use up the idempotency key of its event, so the kept body i
 under the same source and reference. A retry that is rejected is a rejection of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
@@ -127,6 +127,10 @@ class Retries:
     refused: Mapping[Id, str]
 
 
+Returned = Callable[[Message, datetime], Message | None]
+"""Makes of a payment that cannot arrive the message that tells its sender; None: it is unknown."""
+
+
 # The first of two concurrent retries inserts the row; the second waits for its commit.
 _TAKE: Final = """
     INSERT INTO rejection_retries (rejection_id, platform_id, message_id, retried_at)
@@ -138,11 +142,18 @@ _TAKE: Final = """
 
 
 async def retry(
-    connection: AsyncConnection[Any], found: Sequence[Rejection], key: InboxKey, *, now: datetime
+    connection: AsyncConnection[Any],
+    found: Sequence[Rejection],
+    key: InboxKey,
+    *,
+    now: datetime,
+    returned: Returned | None = None,
 ) -> Retries:
     """Accept the bodies of `found` again, in the order of their arrival, signed with `key`.
 
-    They are accepted, and the retries recorded, once the caller has committed.
+    In the place of a payment that was to arrive at another owner, what `returned` makes of it tells
+    the sender that it did not; without it, such a payment is refused. They are accepted, and the
+    retries recorded, once the caller has committed.
     """
     ordered = sorted(found, key=lambda rejection: rejection.id)
     routes = await inbox.routes_of(connection, filter(None, map(_card_of, ordered)))
@@ -153,7 +164,8 @@ async def retry(
     refused: dict[Id, str] = {}
     for rejection in ordered:
         try:
-            messages[rejection.id] = _message(rejection, routes, due, key, now)
+            message = _message(rejection, routes, due, key, now)
+            messages[rejection.id] = _in_place_of(message, returned, now)
         except NotRetriableError as error:
             refused[rejection.id] = str(error)
     cursor = await connection.execute(
@@ -207,14 +219,30 @@ def _message(
         body, owner = _validated(body), _owner(rejection, routes)
     else:
         owner = Owner(rejection.customer_id, rejection.platform_id)
-    if body.get("type") == inbox.TRANSFER_ARRIVAL and "originId" in body:
-        raise NotRetriableError("The payment was refunded to its sender; let it be paid again.")
     if (body.get("source"), body.get("reference")) != (rejection.source, rejection.reference):
         raise NotRetriableError("The event has no source and reference; submit a corrected one.")
     try:
         return inbox.address(body, owner, lane=Lane.BULK, reply_to=None, at=now)
     except ValueError as error:  # Half of a surrogate pair, for example.
         raise NotRetriableError(f"The event cannot be stored: {error}") from error
+
+
+def _in_place_of(message: Message, returned: Returned | None, now: datetime) -> Message:
+    """Return `message`, or of a payment that was to arrive what tells its sender.
+
+    Raises: NotRetriableError.
+    """
+    if message.body.get("type") != inbox.TRANSFER_ARRIVAL or "originId" not in message.body:
+        return message
+    if returned is None:
+        raise NotRetriableError(
+            "The payment was refunded to its sender, or is by `cardledger payments retry`; let it"
+            " be paid again."
+        )
+    back = returned(message, now)
+    if back is None:
+        raise NotRetriableError("The sender of the payment cannot be read.")
+    return back
 
 
 def _is_verified(rejection: Rejection, key: InboxKey) -> bool:

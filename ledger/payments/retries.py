@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from cardledger.ledger.engine.decisions.payments.messages import returned
 from cardledger.ledger.messaging import inbox, rejections
 from cardledger.ledger.messaging.inbox import Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -21,7 +22,8 @@ async def retry(
     """Enqueue another attempt for each of `found`, signed with `key`.
 
     Returns why others cannot be attempted again, by their ids. A refund to an account that is
-    closed or full fails again: the payment then stays as it is.
+    closed or full fails again: the payment then stays as it is. Of one whose arrival was rejected
+    the sender is told, and gets the money back.
     """
     refunds = [
         messages.refund(
@@ -38,5 +40,5 @@ async def retry(
         return {}
     which = rejections.Filter(ids=list(rejected))
     kept = await rejections.find(connection, which, limit=len(rejected))
-    retries = await rejections.retry(connection, kept, key, now=now)
+    retries = await rejections.retry(connection, kept, key, now=now, returned=returned)
     return {rejected[each]: why for each, why in retries.refused.items()}

@@ -1,8 +1,8 @@
 """Payments that stopped before their end, for the operator: what is wrong with them.
 
-A refund can fail, and a message between two owners can be rejected: the fee of a payment, or the
-receipt that tells its sender what became of it. Until then the money stands on OUTBOUND_CLEARING
-or TRANSFERS.
+A refund can fail, and a message between two owners can be rejected: the fee of a payment, the
+receipt that tells its sender what became of it, or, by earlier releases, its arrival. Until then
+the money stands on OUTBOUND_CLEARING or TRANSFERS.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from cardledger.schema.ids import Id
 REFUND_FAILED: Final = "REFUND_FAILED"
 FEE_REJECTED: Final = "FEE_REJECTED"
 RECEIPT_REJECTED: Final = "RECEIPT_REJECTED"
+ARRIVAL_REJECTED: Final = "ARRIVAL_REJECTED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +65,11 @@ _REFUNDS: Final = """
 
 # A rejection that was retried is followed by its outcome, or by another rejection. Who submits an
 # event chooses its source and reference, and its rejection has no customer: a message of the ledger
-# was rejected in the queue of the platform, for a fee, or in that of the sender, for a receipt.
+# was rejected in the queue of the platform, for a fee, of the receiver, for an arrival, or of the
+# sender.
 _REJECTED: Final = """
     SELECT f.id, f.customer_id, f.platform_id,
-        CASE k.kind WHEN 'fee' THEN 'FEE_REJECTED' ELSE 'RECEIPT_REJECTED' END AS problem,
+        upper(k.kind) || '_REJECTED' AS problem,
         CASE k.kind WHEN 'fee' THEN f.fee_amount
             ELSE coalesce(f.received_amount, f.amount - f.fee_amount) END AS amount,
         CASE k.kind WHEN 'fee' THEN f.currency
@@ -76,20 +78,22 @@ _REJECTED: Final = """
         r.reason AS detail, r.id AS rejection_id, r.recorded_at AS since
     FROM rejections r
     CROSS JOIN LATERAL (
-        SELECT CASE
-                WHEN r.reference ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/(fee|receipt)$'
-                THEN left(r.reference, 36)::uuid END AS id,
-            split_part(r.reference, '/', 2) AS kind
+        SELECT split_part(r.reference, '/', 2) AS kind, CASE
+            WHEN r.reference
+                ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/(fee|receipt|arrival)$'
+            THEN left(r.reference, 36)::uuid END AS id
     ) k
-    JOIN transfers f ON f.id = k.id AND f.platform_id = r.platform_id
-        AND r.customer_id = CASE k.kind WHEN 'fee' THEN f.platform_id ELSE f.customer_id END
+    JOIN transfers f ON f.id = k.id AND (r.customer_id, r.platform_id) = (
+        CASE k.kind WHEN 'fee' THEN f.platform_id WHEN 'arrival' THEN f.peer_id
+            ELSE f.customer_id END,
+        CASE k.kind WHEN 'arrival' THEN f.peer_platform_id ELSE f.platform_id END)
     LEFT JOIN rejection_retries t ON t.rejection_id = r.id
     WHERE r.source = 'engine' AND t.rejection_id IS NULL
         AND (%(ids)s::uuid[] IS NULL OR f.id = ANY(%(ids)s))
-        AND CASE k.kind WHEN 'fee' THEN NOT EXISTS (
-                SELECT FROM outcomes o WHERE (o.reference, o.source, o.platform_id, o.customer_id)
-                    = (r.reference, r.source, r.platform_id, r.customer_id))
-            ELSE f.status = 'PROCESSING' END
+        AND (k.kind = 'fee' OR f.status = 'PROCESSING')
+        AND (k.kind = 'receipt' OR NOT EXISTS (
+            SELECT FROM outcomes o WHERE (o.reference, o.source, o.platform_id, o.customer_id)
+                = (r.reference, r.source, r.platform_id, r.customer_id)))
     ORDER BY r.id LIMIT %(limit)s
 """
 

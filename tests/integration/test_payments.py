@@ -218,15 +218,20 @@ def unfinished_of(world: World, payment: Id) -> list[Unfinished]:
     return [each for each in found if each.id == payment]
 
 
-def try_again(desk: Desk, stopped: list[Unfinished]) -> list[Decided]:
-    """Let the operator attempt it again; returns what was decided."""
+def refusals(desk: Desk, stopped: list[Unfinished]) -> dict[Id, str]:
+    """Let the operator attempt it again; returns why not."""
 
-    async def run() -> None:
+    async def run() -> dict[Id, str]:
         url = str(desk.world.url)
         async with await psycopg.AsyncConnection.connect(url) as connection:
-            assert not await retries.retry(connection, stopped, INBOX_KEY, now=desk.now)
+            return await retries.retry(connection, stopped, INBOX_KEY, now=desk.now)
 
-    asyncio.run(run())
+    return asyncio.run(run())
+
+
+def try_again(desk: Desk, stopped: list[Unfinished]) -> list[Decided]:
+    """Let the operator attempt it again; returns what was decided."""
+    assert not refusals(desk, stopped)
     # A rejected message is retried in the lane of files.
     return [*desk.drain(), *desk.world.drain(desk.engine, Lane.BULK)]
 
@@ -265,7 +270,13 @@ def test_what_a_sender_has_made_up_is_no_payment_that_stopped(
     done = desk.out(payer, 4_000)
     desk.drain()
     waiting = desk.pay(payer, world.cardholder(platform, 0), 1_000)
-    references = ["-" * 36 + "/fee", "0" * 36 + "/receipt", f"{done}/fee", f"{waiting}/receipt"]
+    references = [
+        "-" * 36 + "/fee",
+        "0" * 36 + "/receipt",
+        f"{done}/fee",
+        f"{waiting}/receipt",
+        f"{waiting}/arrival",
+    ]
 
     for sender in (UNROUTED.platform_id, platform):
         for reference in references:
@@ -358,6 +369,33 @@ def test_a_payment_whose_arrival_is_rejected_is_refunded_to_its_sender(
     # Else its money would be there twice.
     refused = asyncio.run(retry()).refused
     assert "refunded" in refused[rejection_id]
+
+
+def test_a_payment_whose_arrival_an_earlier_release_has_rejected_is_refunded_once(
+    world: World, desk: Desk, payer: Cardholder, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise RejectedError(RejectionReason.MALFORMED, "not readable")
+
+    receiver = world.cardholder(platform, 0)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(engine_messages, "arriving", refuse)
+        earlier.setattr(engine_messages, "returned", lambda *_: None)
+        payment = desk.pay(payer, receiver, 4_000)
+        desk.drain()
+
+    [stopped] = unfinished_of(world, payment)
+    standing = desk.totals(platform)[stopped.account, stopped.currency]
+    decided = try_again(desk, [stopped])
+    twice = refusals(desk, [stopped])
+
+    assert (stopped.problem, stopped.amount, standing) == ("ARRIVAL_REJECTED", 4_000, 4_000)
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert twice == {payment: "Already retried."}
+    stored = desk.stored(payment)
+    assert (stored.status, stored.refund_status) == ("FAILED", "COMPLETED")
+    assert (world.balance(payer), world.balance(receiver)) == (10_000, 0)
+    assert unfinished_of(world, payment) == []
 
 
 def test_an_arrival_from_a_source_that_may_not_send_it_refunds_nothing(

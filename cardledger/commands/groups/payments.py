@@ -66,7 +66,7 @@ def retry(
     *,
     data_dir: DataDir = None,
 ) -> None:
-    """Refund payments again, or deliver their fee or receipt again.
+    """Refund payments that failed or never arrived, or deliver their fee or receipt again.
 
     A refund to an account that is CLOSED or full fails again. The exit code is 1 if a payment is
     not among those that `list` shows.
