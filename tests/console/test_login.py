@@ -1,6 +1,7 @@
 """Who may see the console: log-in, sessions, tickets, log-out."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -260,6 +261,40 @@ def test_a_ticket_lives_for_a_minute_and_is_stored_as_a_hash(
 def test_an_unknown_ticket_opens_nothing(root: str, ticket: str) -> None:
     with Person(root) as stranger:
         shown(stranger.http.get(f"{LOGIN}?ticket={ticket}"), 401)
+
+
+def test_guessed_tickets_are_bounded_and_take_few_connections(
+    config: ApiConfig, database_url: DatabaseUrl
+) -> None:
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock' AND query LIKE 'DELETE FROM console_tickets%'"
+    )
+    counts: list[int] = []
+
+    def guess(_: int = 0) -> int:
+        with Person(strict) as stranger:
+            return stranger.http.get(f"{LOGIN}?ticket=x").status_code
+
+    with (
+        server(replace(config, failure_limit="3/hour")) as strict,
+        psycopg.connect(database_url) as owner,
+        psycopg.connect(database_url, autocommit=True) as observer,
+        ThreadPoolExecutor(10) as pool,
+    ):
+        statuses = [guess() for _ in range(5)]
+        owner.execute("LOCK TABLE console_tickets IN ACCESS EXCLUSIVE MODE")
+        guesses = [pool.submit(guess, number) for number in range(10)]
+
+        def have_waited() -> bool:
+            counts.extend(observer.execute(waiting).fetchone() or ())
+            return any(each.done() for each in guesses)  # The first has waited for its limit.
+
+        eventually(have_waited)
+        owner.rollback()
+
+    assert statuses == [401, 401, 401, 429, 429]
+    assert 1 <= max(counts) <= 4
 
 
 # --- what the setting allows ----------------------------------------------------------------------
