@@ -15,8 +15,12 @@ from cardledger.api.console.context import ConsoleContext, NotLoggedInError
 from cardledger.api.console.headers import HEADERS
 from cardledger.api.http.errors import INTERNAL, ApiError
 from cardledger.api.http.middleware import shown as shown_path
-from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
-from cardledger.ledger.storage.snapshot_connections import STATEMENT_LIMIT_S
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled, message_of
+from cardledger.ledger.storage.snapshot_connections import (
+    STATEMENT_LIMIT_S,
+    SnapshotError,
+    SnapshotProblem,
+)
 from cardledger.schema.wire.errors import field_errors, sentence
 from cardledger.workers.metrics import counted
 from cardledger.workers.signals.outage_log import DATABASE
@@ -48,6 +52,12 @@ _SLOW: Final = (
     " one customer, card or account, or a shorter time."
 )
 _NO_DATABASE: Final = "PostgreSQL does not answer. Nothing is lost; reload the page in a moment."
+_BUSY: Final = "The console is busy; reload."
+_UNREAD: Final = {
+    SnapshotProblem.BUSY: (counted.Refusal.CONNECTIONS, _BUSY),
+    SnapshotProblem.SLOW: (counted.Refusal.TOO_SLOW, _SLOW),
+    SnapshotProblem.AWAY: (counted.Refusal.DATABASE_UNAVAILABLE, _NO_DATABASE),
+}
 _ENDED: Final = "Your session has ended, and nothing was sent. Log in and send the form again."
 
 
@@ -69,6 +79,8 @@ class ConsoleRoute(APIRoute):
                 return failure(request, error.status, error.message)
             except RequestValidationError as error:
                 return _invalid(request, error)
+            except SnapshotError as error:
+                return _unread(request, error)
             except UNAVAILABLE_ERRORS as error:
                 return _unavailable(request, error)
             except Exception:  # noqa: BLE001 - logged, and a page
@@ -119,6 +131,15 @@ def _invalid(request: Request, error: RequestValidationError) -> Response:
         return failure(request, _NOT_FOUND, _UNKNOWN)  # No resource has a malformed id.
     named = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints]
     return failure(request, _BAD_REQUEST, sentence(field_errors(named)))
+
+
+def _unread(request: Request, error: SnapshotError) -> Response:
+    """Answer for the console's own connections: what they lack is no outage of the API."""
+    refusal, message = _UNREAD[error.problem]
+    counted.refuse(refusal)
+    if error.problem is SnapshotProblem.AWAY and isinstance(error.__cause__, Exception):
+        _log.warning("console database unavailable", error=message_of(error.__cause__))
+    return failure(request, _UNAVAILABLE, message)
 
 
 def _unavailable(request: Request, error: Exception) -> Response:

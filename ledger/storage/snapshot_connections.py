@@ -1,18 +1,27 @@
 """Read-only connections on which all statements of a request see one snapshot of one platform.
 
 For pages that people look at: few connections, which wait for nothing else, and a time limit for
-each statement, so that no page takes what the requests of platforms need. The server may be a
-replica.
+each statement, so that no page takes what the requests of platforms need. A platform has one at a
+time: the slow pages of one leave a connection to the others. The server may be a replica.
 Source: docs/decisions/0088-console.md
 """
 
+from asyncio import Lock, timeout
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from enum import Enum, auto
 from typing import Final
+from weakref import WeakValueDictionary
 
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.storage.engines import async_engine, driver_async
+from cardledger.ledger.storage.engines import (
+    UNAVAILABLE_ERRORS,
+    async_engine,
+    driver_async,
+    is_cancelled,
+)
 from cardledger.schema import location, platform_views
 from cardledger.schema.ids import Id
 
@@ -20,8 +29,28 @@ STATEMENT_LIMIT_S: Final = 2
 """How long a statement of a page may take."""
 
 _CONNECTIONS: Final = 2
-_WAIT_S: Final = 2.0  # For a connection.
+_WAIT_S: Final = 2.0  # For the turn of a platform, and then for a connection.
 _SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, true)"
+
+
+class SnapshotProblem(Enum):
+    """Why a page could not be read."""
+
+    BUSY = auto()
+    """Other pages had the connections."""
+    SLOW = auto()
+    """PostgreSQL ended a statement, mostly at its time limit."""
+    AWAY = auto()
+    """PostgreSQL, or the replica, does not answer."""
+
+
+class SnapshotError(Exception):
+    """A page could not be read; this says nothing of the connections of the API."""
+
+    def __init__(self, problem: SnapshotProblem) -> None:
+        """Say what the problem was."""
+        super().__init__(problem.name)
+        self.problem: Final = problem
 
 
 class SnapshotConnections:
@@ -42,6 +71,7 @@ class SnapshotConnections:
             pool_timeout=_WAIT_S,
             isolation_level="REPEATABLE READ",
         )
+        self._turns: Final[WeakValueDictionary[Id, Lock]] = WeakValueDictionary()
 
     async def dispose(self) -> None:
         """Close the connections that are not in use."""
@@ -49,8 +79,34 @@ class SnapshotConnections:
 
     @asynccontextmanager
     async def snapshot(self, platform_id: Id) -> AsyncIterator[AsyncConnection]:
-        """Yield a connection in a read-only database transaction with one snapshot."""
-        async with self._engine.begin() as connection:
-            driver = await driver_async(connection)
-            await driver.execute(_SET, [str(platform_id)])
-            yield connection
+        """Yield a connection in a read-only database transaction with one snapshot.
+
+        Raises: SnapshotError, also for what the block has read.
+        """
+        async with self._turn(platform_id):
+            try:
+                async with self._engine.begin() as connection:
+                    driver = await driver_async(connection)
+                    await driver.execute(_SET, [str(platform_id)])
+                    yield connection
+            except UNAVAILABLE_ERRORS as error:
+                raise SnapshotError(_problem(error)) from error
+
+    @asynccontextmanager
+    async def _turn(self, platform_id: Id) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(platform_id, Lock())
+        try:
+            async with timeout(_WAIT_S):
+                await turn.acquire()
+        except TimeoutError as error:
+            raise SnapshotError(SnapshotProblem.BUSY) from error
+        try:
+            yield
+        finally:
+            turn.release()
+
+
+def _problem(error: Exception) -> SnapshotProblem:
+    if isinstance(error, PoolTimeoutError):
+        return SnapshotProblem.BUSY
+    return SnapshotProblem.SLOW if is_cancelled(error) else SnapshotProblem.AWAY

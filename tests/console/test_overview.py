@@ -10,6 +10,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, closed_port, server
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
@@ -70,6 +71,29 @@ def test_without_postgresql_a_page_says_so(config: ApiConfig, api: Api) -> None:
         ]
 
     assert all("PostgreSQL does not answer" in page for page in pages)
+    assert not DATABASE.is_out  # That of the API answers.
+
+
+def test_slow_pages_of_a_platform_leave_a_connection_to_others(
+    person: Person, other_platform: Api, database_url: DatabaseUrl, stories: Stories
+) -> None:
+    with (
+        Person(person.root) as other,
+        psycopg.connect(database_url) as owner,
+        psycopg.connect(database_url, autocommit=True) as observer,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        other.log_in(other_platform.tenant)
+        owner.execute("LOCK TABLE conversion_details IN ACCESS EXCLUSIVE MODE")
+        path = f"/card-transactions/{stories.tip}"
+        reading = [pool.submit(person.get, path) for _ in range(8)]
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        eventually(lambda: observer.execute(waiting).fetchone())
+
+        shown(other.get("/accounts"))
+        pages = [shown(each.result(), 503) for each in reading]
+
+    assert any("The console is busy; reload." in page for page in pages)
 
 
 def test_without_redis_pages_work(config: ApiConfig, api: Api) -> None:
