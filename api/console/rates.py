@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.api.http.rate_limits import remember
 from cardledger.ledger.queries import platform_figures
 from cardledger.ledger.queries.platform_figures import INTERVAL_S
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
 from cardledger.schema.ids import Id
 
 WINDOW: Final = timedelta(minutes=15)
@@ -31,14 +32,20 @@ class _Kept:
     decisions: dict[int, Mapping[str, int]] = field(default_factory=dict)
     delivered: dict[int, int] = field(default_factory=dict)
     next_place: int = 0  # The first interval that has not been read whole.
+    decisions_capped: int = 0  # The last interval that a look could not read whole.
+    delivered_capped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How many there were in each interval, the oldest first; the last one has not ended."""
+    """How many there were in each interval, the oldest first; the last one has not ended.
+
+    `is_capped`: there were at least so many; not all could be read.
+    """
 
     title: str
     counts: Sequence[int]
+    is_capped: bool
 
     @property
     def per_second(self) -> float:
@@ -79,13 +86,26 @@ class RateMemory:
         kept = self._kept.get(platform_id) or _Kept()
         remember(self._kept, platform_id, kept, limit=_PLATFORMS)
         begin = max(first, kept.next_place - _READ_AGAIN)
-        found = await platform_figures.counts(
-            connection,
-            platform_id=platform_id,
-            since=datetime.fromtimestamp((begin - 1) * INTERVAL_S, UTC),
-        )
-        _renew(kept.decisions, found.decisions, begin, first)
-        _renew(kept.delivered, found.delivered, begin, first)
+        try:
+            found = await platform_figures.counts(
+                connection,
+                platform_id=platform_id,
+                since=datetime.fromtimestamp((begin - 1) * INTERVAL_S, UTC),
+            )
+        except UNAVAILABLE_ERRORS as error:
+            if not is_cancelled(error):
+                raise
+            kept.decisions_capped = kept.delivered_capped = last
+            _renew(kept.decisions, {}, last + 1, first)
+            _renew(kept.delivered, {}, last + 1, first)
+        else:
+            if found.are_decisions_capped:
+                kept.decisions_capped = last
+            if found.are_deliveries_capped:
+                kept.delivered_capped = last
+            _renew(kept.decisions, found.decisions, begin, first)
+            _renew(kept.delivered, found.delivered, begin, first)
+        # Also when it was cancelled: the next look reads a few intervals only.
         kept.next_place = last
         return _rates(kept, range(first, last + 1))
 
@@ -109,9 +129,12 @@ def _rates(kept: _Kept, places: range) -> Rates:
         decisions=Rate(
             title="Decisions",
             counts=[sum(kept.decisions.get(place, {}).values()) for place in places],
+            is_capped=kept.decisions_capped in places,
         ),
         webhooks=Rate(
-            title="Webhooks delivered", counts=[kept.delivered.get(place, 0) for place in places]
+            title="Webhooks delivered",
+            counts=[kept.delivered.get(place, 0) for place in places],
+            is_capped=kept.delivered_capped in places,
         ),
         outcomes=sorted(outcomes.items(), key=lambda item: -item[1]),
     )

@@ -1,26 +1,35 @@
 """Figures of one platform now: rates of decisions and webhooks, what waits, exceptions, endpoints.
 
-Every statement reads by an index and has a limit on its rows. Rates are counted by the time in the
-ids of messages and deliveries: the newest ones only, in intervals that a caller adds up over time.
+Every statement reads by an index and has a limit on its rows, those of other platforms included, or
+on its time where a view hides them. What stopped at a limit says so: it is "at least" that much.
+Rates are counted by the time in the ids of messages and deliveries: the newest ones only, in
+intervals that a caller adds up over time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane
+from cardledger.ledger.storage.engines import is_cancelled
 from cardledger.ledger.storage.ids import first_id_at
+from cardledger.schema import location
 from cardledger.schema.ids import Id
 
-ROW_LIMIT: Final = 10_000
+ROW_LIMIT = 10_000
 """The highest exact count of rows that wait, or are exceptions."""
 
-RATE_ROWS: Final = 20_000
-"""Decisions, and deliveries, that one look at the rates counts; the newest."""
+RATE_ROWS = 50_000
+"""Decisions of all platforms, and deliveries of one, that a look at the rates reads; the newest."""
+
+LOOK_LIMIT_MS = 500
+"""How long a look at the rates, or at the outbox, may take for each statement."""
 
 INTERVAL_S: Final = 10
 """The length of an interval of the rates."""
@@ -28,14 +37,19 @@ INTERVAL_S: Final = 10
 AGES: Final = ("0–1 days", "2–3 days", "4–7 days", "8–14 days", "over 14 days")  # noqa: RUF001 - ranges
 """The age groups of exceptions."""
 
+# The table, not the view of a platform, whose condition comes before any limit: outcomes have an
+# index by message, none by platform. Of others nothing but their number is returned.
 _DECISIONS: Final = f"""
-    SELECT floor(extract(epoch FROM recorded_at) / {INTERVAL_S})::bigint AS place, outcome, count(*)
+    SELECT
+        CASE WHEN platform_id = :platform
+            THEN floor(extract(epoch FROM recorded_at) / {INTERVAL_S})::bigint END AS place,
+        CASE WHEN platform_id = :platform THEN outcome END AS decided,
+        count(*)
     FROM (
-        SELECT recorded_at, outcome FROM outcomes
-        WHERE message_id >= :first AND platform_id = :platform
-        ORDER BY message_id DESC LIMIT {RATE_ROWS}
+        SELECT recorded_at, outcome, platform_id FROM {{tables}}.outcomes
+        WHERE message_id >= :first ORDER BY message_id DESC LIMIT :limit
     ) recent
-    GROUP BY place, outcome
+    GROUP BY place, decided
 """
 
 _DELIVERED: Final = f"""
@@ -44,35 +58,34 @@ _DELIVERED: Final = f"""
     FROM (
         SELECT delivered_at FROM webhook_deliveries
         WHERE platform_id = :platform AND id >= :first
-        ORDER BY id DESC LIMIT {RATE_ROWS}
+        ORDER BY id DESC LIMIT :limit
     ) recent
-    WHERE delivered_at IS NOT NULL
     GROUP BY place
 """
 
-_INBOX: Final = f"""
-    SELECT count(*), min(received_at)
+_INBOX: Final = """
+    SELECT count(*) FILTER (WHERE platform_id = :platform),
+        min(received_at) FILTER (WHERE platform_id = :platform), count(*)
     FROM (
         SELECT received_at, platform_id FROM inbox
-        WHERE lane = :lane AND customer_id < :canaries LIMIT {ROW_LIMIT + 1}
+        WHERE lane = :lane AND customer_id < :canaries LIMIT :limit
     ) waiting
-    WHERE platform_id = :platform
 """
 
-_OUTBOX: Final = f"""
-    SELECT count(*), min(recorded_at)
-    FROM (SELECT recorded_at FROM outbox ORDER BY id LIMIT {ROW_LIMIT + 1}) waiting
+_OUTBOX: Final = """
+    SELECT count(*), min(recorded_at), count(*)
+    FROM (SELECT recorded_at FROM outbox ORDER BY id LIMIT :limit) waiting
 """
 
-_PENDING: Final = f"""
-    SELECT count(*), min(created_at)
+_PENDING: Final = """
+    SELECT count(*), min(created_at), count(*)
     FROM (
         SELECT created_at FROM webhook_deliveries
-        WHERE platform_id = :platform AND state = 'PENDING' ORDER BY id LIMIT {ROW_LIMIT + 1}
+        WHERE platform_id = :platform AND state = 'PENDING' ORDER BY id LIMIT :limit
     ) waiting
 """
 
-_EXCEPTIONS: Final = f"""
+_EXCEPTIONS: Final = """
     SELECT currency,
         CASE WHEN days < 2 THEN 0 WHEN days < 4 THEN 1 WHEN days < 8 THEN 2 WHEN days < 15 THEN 3
             ELSE 4 END AS age,
@@ -83,7 +96,7 @@ _EXCEPTIONS: Final = f"""
                 + unpaid AS owed
         FROM card_transactions
         WHERE debt_id IS NOT NULL AND status = 'EXCEPTION' AND platform_id = :platform
-        LIMIT {ROW_LIMIT + 1}
+        LIMIT :limit
     ) owing
     GROUP BY currency, age ORDER BY currency, age
 """
@@ -100,7 +113,10 @@ _VERIFIED: Final = "SELECT verified_at FROM book_verifications ORDER BY id DESC 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """How many rows wait, and since when the oldest; `is_capped`: more than `ROW_LIMIT`."""
+    """How many rows wait, and since when the oldest; `is_capped`: at least so many.
+
+    That is, more rows wait than are read, of this platform or of others.
+    """
 
     name: str
     count: int
@@ -110,11 +126,15 @@ class Depth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenExceptions:
-    """The exceptions of a currency: how many of each age (`AGES`), and what is owed in them."""
+    """The exceptions of a currency: how many of each age (`AGES`), and what is owed in them.
+
+    `is_capped`: at least so many; more than `ROW_LIMIT` of all currencies are open.
+    """
 
     currency: str
     counts: Sequence[int]
     owed: Sequence[int]
+    is_capped: bool = False
 
     @property
     def count(self) -> int:
@@ -150,10 +170,15 @@ class PlatformFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Decisions by interval and outcome, and deliveries by interval; a place times `INTERVAL_S`."""
+    """Decisions by interval and outcome, and deliveries by interval; a place times `INTERVAL_S`.
+
+    `are_decisions_capped`, `are_deliveries_capped`: there may be more in the older intervals.
+    """
 
     decisions: Mapping[int, Mapping[str, int]]
     delivered: Mapping[int, int]
+    are_decisions_capped: bool
+    are_deliveries_capped: bool
 
 
 async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -> PlatformFigures:
@@ -169,7 +194,7 @@ async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -
                 )
                 for lane in Lane
             ],
-            await _depth(connection, "outbox", _OUTBOX, {}),
+            await _outbox(connection),
             await _depth(connection, "webhooks to send", _PENDING, {"platform": platform_id}),
         ],
         exceptions=await _exceptions(connection, platform_id, now),
@@ -184,31 +209,85 @@ async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -
 
 
 async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetime) -> Counts:
-    """Return the decisions of messages accepted `since`, and the deliveries of webhooks since."""
-    values = {"platform": platform_id, "first": first_id_at(since)}
+    """Return the decisions of messages accepted `since`, and the deliveries of webhooks since.
+
+    Raises: OperationalError, for which `is_cancelled`, when there are too many to read in time; the
+    database transaction goes on.
+    """
+    values = {"platform": platform_id, "first": first_id_at(since), "limit": RATE_ROWS}
+    async with _limited(connection):
+        decided = (
+            await connection.execute(
+                text(_DECISIONS.format(tables=await _tables_of(connection))), values
+            )
+        ).all()
+        delivered = (await connection.execute(text(_DELIVERED), values)).all()
     decisions: dict[int, dict[str, int]] = {}
-    for place, outcome, count in await connection.execute(text(_DECISIONS), values):
-        decisions.setdefault(place, {})[outcome] = count
-    rows = await connection.execute(text(_DELIVERED), values)
-    return Counts(decisions=decisions, delivered={row.place: row.number for row in rows})
+    for place, outcome, count in decided:
+        if place is not None:
+            decisions.setdefault(place, {})[outcome] = count
+    return Counts(
+        decisions=decisions,
+        delivered={row.place: row.number for row in delivered if row.place is not None},
+        are_decisions_capped=sum(count for *_, count in decided) >= RATE_ROWS,
+        are_deliveries_capped=sum(row.number for row in delivered) >= RATE_ROWS,
+    )
+
+
+async def _tables_of(connection: AsyncConnection) -> str:
+    """Return the PostgreSQL schema of the tables, behind that of the views."""
+    found = await connection.scalar(text("SELECT current_schemas(false)"))
+    return location.checked(found[-1])
+
+
+@asynccontextmanager
+async def _limited(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Limit the time of statements in the block; a cancelled one ends nothing but the block."""
+    nested = await connection.begin_nested()
+    try:
+        limit = {"limit": f"{LOOK_LIMIT_MS}ms"}
+        await connection.execute(
+            text("SELECT set_config('statement_timeout', :limit, true)"), limit
+        )
+        yield
+    finally:
+        await nested.rollback()  # And with it the limit: nothing was written.
+
+
+async def _outbox(connection: AsyncConnection) -> Depth:
+    try:
+        async with _limited(connection):
+            return await _depth(connection, "outbox", _OUTBOX, {})
+    except OperationalError as error:
+        if not is_cancelled(error):
+            raise
+        # Rows of other platforms, which the view reads over.
+        return Depth(name="outbox", count=0, is_capped=True, since=None)
 
 
 async def _depth(
     connection: AsyncConnection, name: str, statement: str, values: Mapping[str, Any]
 ) -> Depth:
-    count, since = (await connection.execute(text(statement), dict(values))).one()
-    return Depth(name=name, count=min(count, ROW_LIMIT), is_capped=count > ROW_LIMIT, since=since)
+    count, since, read_rows = (
+        await connection.execute(text(statement), {**values, "limit": ROW_LIMIT + 1})
+    ).one()
+    return Depth(
+        name=name, count=min(count, ROW_LIMIT), is_capped=read_rows > ROW_LIMIT, since=since
+    )
 
 
 async def _exceptions(
     connection: AsyncConnection, platform_id: Id, now: datetime
 ) -> list[OpenExceptions]:
-    rows = await connection.execute(text(_EXCEPTIONS), {"platform": platform_id, "now": now})
+    rows = await connection.execute(
+        text(_EXCEPTIONS), {"platform": platform_id, "now": now, "limit": ROW_LIMIT + 1}
+    )
     found: dict[str, tuple[list[int], list[int]]] = {}
     for currency, age, count, owed in rows:
         numbers, sums = found.setdefault(currency, ([0] * len(AGES), [0] * len(AGES)))
         numbers[age], sums[age] = count, int(owed)
+    is_capped = sum(sum(numbers) for numbers, _ in found.values()) > ROW_LIMIT
     return [
-        OpenExceptions(currency=currency, counts=numbers, owed=sums)
+        OpenExceptions(currency=currency, counts=numbers, owed=sums, is_capped=is_capped)
         for currency, (numbers, sums) in found.items()
     ]

@@ -10,6 +10,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.queries import platform_figures
 from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, closed_port, server
 from tests.console.person import Person, shown
@@ -24,7 +25,7 @@ def stories(api: Api) -> Stories:
 
 def line(page: str, name: str) -> str:
     """Return the number beside a name."""
-    found = re.search(rf"<dt>{name}</dt><dd class=\"number\">(?:over )?([\d,]+)", page)
+    found = re.search(rf"<dt>{name}</dt><dd class=\"number\">(?:at least )?([\d,]+)", page)
     assert found is not None, name
     return found[1]
 
@@ -35,6 +36,17 @@ def test_it_counts_decisions_and_what_is_owed(person: Person, stories: Stories) 
     assert int(line(page, "applied")) >= 10
     assert line(page, "declined") == "1"
     assert re.search(r'<b class="owes">25.00 USD</b> <span class="hint">in 1</span>', page)
+
+
+@pytest.mark.usefixtures("stories")
+def test_more_exceptions_than_are_read_are_at_least_so_many(
+    person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = api.active_card(balance=3_000)["id"]
+    api.clear(card, str(api.authorize(card, 2_000)["id"]), 4_500)
+    monkeypatch.setattr(platform_figures, "ROW_LIMIT", 1)
+
+    assert eventually(lambda: "in at least 2</span>" in shown(person.get("")), timeout_s=20)
 
 
 def test_it_counts_nothing_of_others(person: Person, other_platform: Api, stories: Stories) -> None:  # noqa: ARG001 - the scene

@@ -203,7 +203,8 @@ async def _plans(url: str, platform: Id, purchase: Id, name: str) -> list[Any]:
             engine = connection.sync_engine
 
             def note(*arguments: Any) -> None:  # noqa: ANN401 - of SQLAlchemy
-                read.append((arguments[2], arguments[3]))
+                if "SAVEPOINT" not in arguments[2]:  # It has no plan.
+                    read.append((arguments[2], arguments[3]))
 
             event.listen(engine, "before_cursor_execute", note)
             await READERS[name](connection, platform, purchase)

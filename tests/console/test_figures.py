@@ -1,0 +1,139 @@
+"""Figures beside the rows of other platforms: read up to a limit, which they then say."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+import psycopg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.api.app import ApiConfig
+from cardledger.api.console.rates import RateMemory, Rates
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.queries import platform_figures
+from cardledger.ledger.queries.platform_figures import Counts
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
+from cardledger.schema.ids import Id
+from tests.api.support import new_tenant
+
+NOW: Final = datetime.now(UTC)
+
+_OUTCOMES: Final = (
+    "INSERT INTO outcomes (customer_id, platform_id, source, reference, body_hash, message_id,"
+    " outcome, recorded_at) SELECT %s, %s, 'visa', 'figures-' || n, '', %s, 'APPLIED', now()"
+    " FROM generate_series(1, %s) AS n"
+)
+_INBOX: Final = (
+    "INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference, body,"
+    " body_hash, received_at) VALUES (0, 0, %s, %s, %s, 'visa', %s, '{}', '', now())"
+)
+
+
+@pytest.fixture
+def crowded(database_url: DatabaseUrl, config: ApiConfig) -> Iterator[tuple[Id, Id]]:
+    """Two platforms without a worker; the first has ten outcomes and three messages that wait."""
+    crowd, other = (new_tenant(config.database_url).platform_id for _ in range(2))
+    customer = new_id()
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(_OUTCOMES, [customer, crowd, new_id(), 10])
+        for number in range(3):
+            owner.execute(_INBOX, [new_id(), customer, crowd, f"figures-{number}"])
+        yield crowd, other
+        owner.execute("DELETE FROM inbox WHERE platform_id = %s", [crowd])
+
+
+_Value = TypeVar("_Value")
+
+
+def snapshot(
+    config: ApiConfig, platform: Id, read: Callable[[AsyncConnection], Awaitable[_Value]]
+) -> _Value:
+    async def in_snapshot() -> _Value:
+        snapshots = SnapshotConnections(config.database_url)
+        try:
+            async with snapshots.snapshot(platform) as connection:
+                return await read(connection)
+        finally:
+            await snapshots.dispose()
+
+    return asyncio.run(in_snapshot())
+
+
+def counts(config: ApiConfig, platform: Id) -> Counts:
+    since = NOW - timedelta(minutes=1)
+    return snapshot(
+        config,
+        platform,
+        lambda connection: platform_figures.counts(connection, platform_id=platform, since=since),
+    )
+
+
+def test_decisions_are_read_up_to_a_limit_whose_they_are(
+    config: ApiConfig, crowded: tuple[Id, Id], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd, other = crowded
+
+    whole = counts(config, crowd)
+    of_other = counts(config, other)
+    monkeypatch.setattr(platform_figures, "RATE_ROWS", 4)
+    some = counts(config, crowd)
+    none = counts(config, other)
+
+    assert [sum(each.values()) for each in whole.decisions.values()] == [10]
+    assert [sum(each.values()) for each in some.decisions.values()] == [4]
+    assert (of_other.decisions, none.decisions) == ({}, {})
+    assert [each.are_decisions_capped for each in (whole, of_other, some, none)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_what_waits_behind_others_is_not_shown_as_nothing(
+    config: ApiConfig, crowded: tuple[Id, Id], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, other = crowded
+
+    def inbox() -> tuple[int, bool]:
+        read = snapshot(
+            config,
+            other,
+            lambda connection: platform_figures.read(connection, platform_id=other, now=NOW),
+        )
+        [live] = [each for each in read.depths if each.name == "inbox, live"]
+        return live.count, live.is_capped
+
+    assert inbox() == (0, False)
+    monkeypatch.setattr(platform_figures, "ROW_LIMIT", 2)
+    assert inbox() == (0, True)
+
+
+def test_rates_that_cannot_be_read_in_time_leave_the_rest_and_are_read_in_part_next(
+    config: ApiConfig, crowded: tuple[Id, Id], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd, _ = crowded
+    memory, asked = RateMemory(), list[datetime]()
+    read = platform_figures.counts
+
+    async def noted(connection: AsyncConnection, *, platform_id: Id, since: datetime) -> Counts:
+        asked.append(since)
+        return await read(connection, platform_id=platform_id, since=since)
+
+    async def looks(connection: AsyncConnection) -> tuple[Rates, Rates]:
+        with monkeypatch.context() as slow:
+            slow.setattr(platform_figures, "_DELIVERED", "SELECT pg_sleep(9), 0 AS number")
+            failed = await memory.look(connection, crowd, NOW)
+        figures = await platform_figures.read(connection, platform_id=crowd, now=NOW)
+        assert figures.depths
+        return failed, await memory.look(connection, crowd, NOW)
+
+    monkeypatch.setattr(platform_figures, "counts", noted)
+    failed, after = snapshot(config, crowd, looks)
+
+    assert (failed.decisions.total, failed.decisions.is_capped) == (0, True)
+    assert (after.decisions.total, after.decisions.is_capped) == (10, True)
+    assert asked[1] - asked[0] > timedelta(minutes=13)
