@@ -1,5 +1,6 @@
 """Card transactions as HTML: the list with its filters, and one with its picture and messages."""
 
+import asyncio
 import re
 from html import unescape
 
@@ -7,7 +8,12 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.purchase_history import PAGE_EVENTS
+from cardledger.ledger.queries import purchase_history
+from cardledger.ledger.queries.purchase_history import (
+    PAGE_EVENTS,
+    PurchaseHistory,
+    UnfoldedHistory,
+)
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, made, ok
 from tests.console.person import Person, shown
@@ -186,7 +192,7 @@ def test_the_command_makes_the_request_of_the_page(
 
 
 def test_ten_thousand_events_are_shown_in_pages(
-    person: Person, database_url: DatabaseUrl, api: Api
+    person: Person, database_url: DatabaseUrl, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     purchase = api.authorize(api.active_card()["id"], 1_000)["id"]
     key = purchase.removeprefix("CardTransaction:")
@@ -209,6 +215,28 @@ def test_ten_thousand_events_are_shown_in_pages(
     assert figures(middle)["authorizedAmount"] == "59.98"
     assert len(events(first)) == PAGE_EVENTS
     assert max(map(len, (last, middle, first))) < 400_000
+    assert "more than" not in last
+    with monkeypatch.context() as fewer:
+        fewer.setattr(purchase_history, "FOLD_LIMIT", 60)
+        capped = shown(person.get(f"/card-transactions/{purchase}"))
+    assert "has more than 60 events" in capped
+    assert events(capped) == [str(number) for number in range(51, 61)]
+
+
+def test_events_are_folded_in_a_thread_without_a_connection(
+    person: Person, stories: Stories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold, has_loop = purchase_history.fold, list[bool]()
+
+    def noted(read_rows: UnfoldedHistory) -> PurchaseHistory:
+        has_loop.append(asyncio._get_running_loop() is not None)
+        return fold(read_rows)
+
+    monkeypatch.setattr(purchase_history, "fold", noted)
+
+    shown(person.get(f"/card-transactions/{stories.tip}"))
+
+    assert has_loop == [False]
 
 
 # --- the list -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Card transactions: the list, and one with the picture of where every cent went."""
 
+from asyncio import to_thread
 from typing import Annotated, Final, get_args
 
 from fastapi import Query, Request, Response
@@ -107,17 +108,17 @@ async def _shown(
     first: int | None,
 ) -> Response:
     async with call.snapshot() as connection:
-        history = await purchase_history.read(
+        events = await purchase_history.read(
             connection,
             platform_id=call.platform_id,
             card_transaction_id=card_transaction_id,
             as_of=as_of,
             first=first,
         )
-        if history is None:
+        if events is None:
             raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
         messages = await purchase_messages.read(
-            connection, platform_id=call.platform_id, resource=history.resource
+            connection, platform_id=call.platform_id, resource=events.resource
         )
         webhooks = await deliveries.page(
             connection,
@@ -129,6 +130,7 @@ async def _shown(
         attempts = await deliveries.attempts_of(
             connection, [delivery.id for delivery in webhooks.items]
         )
+    history = await to_thread(purchase_history.fold, events)
     name = public_id("CardTransaction", card_transaction_id)
     return rendering.page(
         request,

@@ -1,5 +1,6 @@
 """Simulator: cardholders, and a form for every operation of the sandbox on a card."""
 
+from asyncio import to_thread
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.queries import card_transactions, purchase_history
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
-from cardledger.ledger.queries.purchase_history import PurchaseHistory
+from cardledger.ledger.queries.purchase_history import PurchaseHistory, UnfoldedHistory
 from cardledger.ledger.storage import paging
 from cardledger.schema.wire.cards.cards import CardResource
 from cardledger.schema.wire.common import CardId, CardTransactionId, parse_id, public_id
@@ -161,7 +162,7 @@ async def _card_page(
     answer: Answer | None = None,
 ) -> Response:
     account: InternalAccountResource | None = None
-    history: PurchaseHistory | None = None
+    events: UnfoldedHistory | None = None
     async with call.snapshot() as connection:
         card = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
         if card is None:
@@ -178,11 +179,12 @@ async def _card_page(
             count_limit=0,
         )
         if query.purchase is not None:
-            history = await purchase_history.read(
+            events = await purchase_history.read(
                 connection, platform_id=call.platform_id, card_transaction_id=query.purchase
             )
-            if history is None or history.resource.card_id != card_id:
+            if events is None or events.resource.card_id != card_id:
                 raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
+    history = None if events is None else await to_thread(purchase_history.fold, events)
     name = public_id("Card", card_id)
     return rendering.page(
         request,

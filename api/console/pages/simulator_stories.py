@@ -1,5 +1,6 @@
 """Stories of the simulator, played step by step beside the picture that they draw."""
 
+from asyncio import to_thread
 from collections.abc import Mapping
 from typing import Annotated, Final
 from urllib.parse import urlencode
@@ -99,15 +100,16 @@ async def show(
     if query.step > len(story.steps) or not stories.is_run(query.run):
         raise unknown_path()
     async with call.snapshot() as connection:
-        history = await purchase_history.read(
+        events = await purchase_history.read(
             connection, platform_id=call.platform_id, card_transaction_id=query.purchase
         )
     if (
-        history is None
-        or history.resource.card_id != query.card
-        or history.resource.account_id != query.account
+        events is None
+        or events.resource.card_id != query.card
+        or events.resource.account_id != query.account
     ):
         raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
+    history = await to_thread(purchase_history.fold, events)
     purchase = public_id("CardTransaction", query.purchase)
     run = Run(
         id=query.run,
