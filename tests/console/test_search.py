@@ -1,7 +1,10 @@
 """The search box: what it understands, by index, and what it asks to add."""
 
+import psycopg
 import pytest
 
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, ok
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
@@ -36,6 +39,23 @@ def test_it_opens_what_a_text_names(person: Person, api: Api, stories: Stories) 
     found = {text: person.get("/search", q=text).headers.get("location") for text in expected}
 
     assert found == expected
+
+
+def test_what_has_no_page_is_named_with_its_address_in_the_api(
+    person: Person, api: Api, database_url: DatabaseUrl
+) -> None:
+    key = new_id()
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)"
+            " VALUES (%s, %s, %s, '{}', 'INVALID', now())",
+            [key, new_id(), api.tenant.platform_id],
+        )
+
+    page = shown(person.get("/search", q=f"Rejection:{key}"))
+
+    assert "The console has no page for it" in page
+    assert f"/rejections/Rejection:{key}</code>" in page
 
 
 @pytest.mark.parametrize(
