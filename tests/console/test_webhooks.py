@@ -128,7 +128,7 @@ def test_a_delivery_shows_payload_and_every_attempt_as_text(
     person: Person, api: Api, receiver: Receiver, endpoint: str
 ) -> None:
     receiver.reply_always(Reply(status=500, body=HOSTILE))
-    purchase = api.authorize(api.active_card()["id"], 1_250, descriptor="<b>BISTRO</b>")["id"]
+    purchase = api.authorize(api.active_card()["id"], 1_250, descriptor="<b>BISTRO</b>\u202e")["id"]
     key = failing(api, endpoint, purchase)
 
     page = shown(person.get(f"/webhooks/deliveries/{key}"))
@@ -136,7 +136,8 @@ def test_a_delivery_shows_payload_and_every_attempt_as_text(
     assert page.count('<b class="bad">500</b>') > 1
     assert "&lt;script&gt;alert(1)&lt;/script&gt;⟨U+202E⟩" in page
     assert "<script>alert" not in page
-    assert "&lt;b&gt;BISTRO&lt;/b&gt;" in page
+    assert "&lt;b&gt;BISTRO&lt;/b&gt;\\u202e" in page
+    assert "\u202e" not in page
     assert "pending</span>" in page
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final, get_args
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import ROOT, forms, navigation, rendering
+from cardledger.api.console import ROOT, formats, forms, navigation, rendering
 from cardledger.api.console.context import Viewer
 from cardledger.api.console.filters import Filters, Moment, Sent
 from cardledger.api.console.forms import Managing
@@ -102,7 +102,7 @@ async def show_delivery(request: Request, delivery_id: WebhookDeliveryId, call: 
         attempts=delivery.attempt_list or [],
         name=name,
         subject_page=_page_of(delivery.subject_id),
-        payload=payload[:_PAYLOAD_CHARACTERS],
+        payload=formats.visible_json(payload[:_PAYLOAD_CHARACTERS]),
         key=forms.new_key(),
         api=rendering.api_call(request, call, f"/webhooks/deliveries/{name}", delivery.wire()),
     )
