@@ -246,6 +246,15 @@ def test_money_is_confirmed(person: Person, other_platform: Api) -> None:
     assert "100.00 USD" in shown(person.get(card))
 
 
+def test_a_purchase_that_is_no_id_is_refused_before_anything_moves(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), purchase="CardTransaction:1", descriptor="SHOP")
+
+    page = shown(person.post(f"{card}/balance_inquiry", fields), 400)
+
+    assert "must be the id of a card transaction" in page
+
+
 def test_an_inquiry_answers_and_records_nothing(person: Person) -> None:
     card = card_of(person, amount="100.00 USD")
     fields = sent(person, shown(person.get(card)), descriptor="SHOP")

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
+from pydantic import ValidationError
 
 from cardledger.api.console import forms, navigation, picture, rendering
 from cardledger.api.console.context import ConsoleContext, Viewer
@@ -117,12 +118,15 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
     purchase = fields.get("purchase") or None
     body = operations.body_of(operation, fields, purchase=purchase, currency=card.currency)
     path = operations.path_of(public_id("Card", card_id), name)
+    sent = {key: fields[key] for key in _SHOWN_FIELDS if fields.get(key)}
+    try:  # Before anything moves.
+        query = CardQuery.model_validate({"made": name, "purchase": purchase, **sent})
+    except ValidationError:
+        raise invalid_field("purchase", "must be the id of a card transaction") from None
     answer = await action.run("POST", path, body)
     if not answer.is_success:
         return failure(request, answer.status, answer.message)
-    sent = {key: fields[key] for key in _SHOWN_FIELDS if fields.get(key)}
     if name == "balance_inquiry":  # It is not recorded: only this answer shows it.
-        query = CardQuery.model_validate({"made": name, "purchase": purchase, **sent})
         return await _card_page(request, call, card_id, query, answer=answer)
     shown = {"purchase": answer.body["id"], "made": name, **sent}
     return redirect(f"{_CARDS}/{public_id('Card', card_id)}?{urlencode(shown)}")
