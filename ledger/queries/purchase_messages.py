@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.schema import tables
@@ -76,7 +76,9 @@ async def read(
     applied = await _applied(connection, resource.id)
     return PurchaseMessages(
         applied=applied,
-        rejected=await _rejected(connection, platform_id, {each.reference for each in applied}),
+        rejected=await _rejected(
+            connection, platform_id, {(each.source, each.reference) for each in applied}
+        ),
         parked=await _parked(connection, resource),
     )
 
@@ -123,9 +125,9 @@ async def _applied(
 
 
 async def _rejected(
-    connection: AsyncConnection, platform_id: Id, references: set[str]
+    connection: AsyncConnection, platform_id: Id, keys: set[tuple[str, str]]
 ) -> Sequence[RejectedMessage]:
-    if not references:
+    if not keys:
         return []
     rows = await connection.execute(
         select(
@@ -138,9 +140,12 @@ async def _rejected(
         )
         .where(
             _REJECTION.platform_id == platform_id,
-            # By the hash, which has the index; the reference itself decides.
-            func.md5(_REJECTION.reference).in_([func.md5(each) for each in sorted(references)]),
-            _REJECTION.reference.in_(sorted(references)),
+            # By the hash, which has the index; the key itself decides: another sender's messages
+            # may have the same references.
+            func.md5(_REJECTION.reference).in_(
+                [func.md5(each) for each in sorted({reference for _, reference in keys})]
+            ),
+            tuple_(_REJECTION.source, _REJECTION.reference).in_(sorted(keys)),
         )
         .order_by(_REJECTION.id.desc())
         .limit(MESSAGE_LIMIT)

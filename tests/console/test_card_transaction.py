@@ -117,6 +117,9 @@ def test_a_rejection_with_the_key_of_a_message_is_shown(person: Person, api: Api
     }
     url = f"{api.root}/network-events"
     api.http.post(url, json=[event])
+    other = event | {"source": "mastercard", "amount": 300, "issuerTransactionToken": "other"}
+    api.http.post(url, json=[other])
+    api.http.post(url, json=[other | {"amount": 400}])
     api.http.post(url, json=[event | {"amount": 200}])
     [purchase] = ok(api.get("/transactions", reference="console-token"))["data"]
 
@@ -124,7 +127,9 @@ def test_a_rejection_with_the_key_of_a_message_is_shown(person: Person, api: Api
         page = shown(person.get(f"/card-transactions/{purchase['id']}"))
         return page if "Rejected with the same reference" in page else None
 
-    assert "console-reused" in eventually(look)
+    rejected = eventually(look).partition("Rejected with the same reference")[2]
+    assert "console-reused" in rejected
+    assert "mastercard" not in rejected  # The other sender's message has the same reference.
 
 
 def test_webhooks_are_shown_with_their_attempts(person: Person, api: Api) -> None:
