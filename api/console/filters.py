@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -13,6 +13,8 @@ from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, PageQuery
 _AMOUNT: Final = re.compile(
     r"\s*([0-9][0-9,]{0,30}(?:\.[0-9]{1,18})?)\s*([A-Za-z]{3,8})\s*", re.ASCII
 )
+_EXACT: Final = Context(prec=60)  # More digits than the form of an amount has.
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)  # Ids have times from then on.
 _FORMS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M")
 PAGE_ROWS: Final = 50
 """Rows of a page."""
@@ -33,7 +35,7 @@ def _amount(value: object) -> NamedAmount:
     if found is None or currency is None:
         message = "must be an amount with its currency, such as 12.50 USD"
         raise ValueError(message)
-    scaled = Decimal(found[1].replace(",", "")).scaleb(currency.decimals)
+    scaled = Decimal(found[1].replace(",", "")).scaleb(currency.decimals, _EXACT)
     if scaled != int(scaled) or scaled > MAX_AMOUNT:
         message = f"must have at most {currency.decimals} decimals, and be an amount of the ledger"
         raise ValueError(message)
@@ -44,10 +46,13 @@ def _moment(value: object) -> datetime:
     text = str(value).strip().removesuffix("Z")
     for form in _FORMS:
         try:
-            return datetime.strptime(text, form).replace(tzinfo=UTC)
+            moment = datetime.strptime(text, form).replace(tzinfo=UTC)
         except ValueError:
             continue
-    message = "must be a time in UTC, such as 2026-01-31T12:00"
+        if moment >= _EARLIEST:
+            return moment
+        break
+    message = "must be a time in UTC from 1970 on, such as 2026-01-31T12:00"
     raise ValueError(message)
 
 
