@@ -110,6 +110,16 @@ def test_a_story_shows_the_request_of_each_step_without_a_secret(person: Person,
     assert api.tenant.client_secret not in page
 
 
+def test_a_story_that_plays_keeps_its_page_when_a_step_fails(person: Person) -> None:
+    page = shown(person.get(SIMULATOR))
+    fields = sent(person, page, play="play")
+
+    page = followed(person, person.post(f"{SIMULATOR}/stories/tip", fields))
+
+    [form] = re.findall(r'<form [^>]*hx-trigger="load[^>]*>', page)
+    assert 'hx-status:4xx="swap:none" hx-status:5xx="swap:none"' in form
+
+
 def test_a_step_that_is_sent_twice_is_applied_once(person: Person) -> None:
     page = begun(person, "split-shipment")
     form = next_step(page)
