@@ -116,7 +116,7 @@ def test_rates_that_cannot_be_read_in_time_leave_the_rest_and_are_read_in_part_n
     config: ApiConfig, crowded: tuple[Id, Id], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crowd, _ = crowded
-    memory, asked = RateMemory(), list[datetime]()
+    memory, asked, now = RateMemory(), list[datetime](), datetime.now(UTC)
     read = platform_figures.counts
 
     async def noted(connection: AsyncConnection, *, platform_id: Id, since: datetime) -> Counts:
@@ -126,10 +126,10 @@ def test_rates_that_cannot_be_read_in_time_leave_the_rest_and_are_read_in_part_n
     async def looks(connection: AsyncConnection) -> tuple[Rates, Rates]:
         with monkeypatch.context() as slow:
             slow.setattr(platform_figures, "_DELIVERED", "SELECT pg_sleep(9), 0 AS number")
-            failed = await memory.look(connection, crowd, NOW)
+            failed = await memory.look(connection, crowd, now)
         figures = await platform_figures.read(connection, platform_id=crowd, now=NOW)
         assert figures.depths
-        return failed, await memory.look(connection, crowd, NOW)
+        return failed, await memory.look(connection, crowd, now)
 
     monkeypatch.setattr(platform_figures, "counts", noted)
     failed, after = snapshot(config, crowd, looks)
