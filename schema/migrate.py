@@ -378,7 +378,9 @@ _RELATIONS: Final = """
 """
 
 _FUNCTIONS: Final = """
-    SELECT p.proname, oidvectortypes(p.proargtypes), p.prosecdef FROM pg_proc p
+    SELECT p.proname, oidvectortypes(p.proargtypes), EXISTS (
+        SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%'
+    ) FROM pg_proc p
     WHERE p.pronamespace = 'public'::regnamespace AND (
         p.proname || '(' || oidvectortypes(p.proargtypes) || ')' = ANY(:functions)
         OR p.oid IN (
@@ -452,10 +454,10 @@ def _move_installation(connection: Connection, schema: str) -> None:
     if revision >= finance.SINCE and beside is not None:
         was, now = (f'"{finance.beside(name)}"' for name in (_PUBLIC, schema))
         connection.execute(text(f"ALTER SCHEMA {was} RENAME TO {now}"))
-    for name, arguments, has_its_owners_rights in functions:
+    for name, arguments, has_a_search_path in functions:
         function = f'"{name}"({arguments})'
         connection.execute(text(f"ALTER FUNCTION public.{function} SET SCHEMA {quoted}"))
-        if has_its_owners_rights:  # It looks names up where it says, not where its caller says.
+        if has_a_search_path:  # It looks names up where it says, not where its caller says.
             search_path = f"SET search_path = {quoted}, pg_temp"
             connection.execute(text(f"ALTER FUNCTION {quoted}.{function} {search_path}"))
     # Whichever role may read a table must be able to reach it: the application, reporting roles.

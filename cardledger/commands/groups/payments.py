@@ -40,7 +40,7 @@ def list_unfinished(
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """List payments whose refund has failed, and whose fee or receipt was rejected, one a line.
+    """List payments whose refund failed, or whose arrival, fee or receipt was rejected, one a line.
 
     Their money stands on OUTBOUND_CLEARING or TRANSFERS.
     """
