@@ -78,17 +78,21 @@ memory.use()  # In the process that starts xdist's workers, and so in them.
 _SERVER_FIXTURES: Final = frozenset({"postgres_url", "redis_url", "request"})
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the tests of the browser, and the packages that they import, unless asked for.
+
+    Chromium and Playwright are on few machines.
+    """
+    is_of_browser = collection_path == Path(__file__).parent / "console" / "browser"
+    return True if is_of_browser and "browser" not in config.option.markexpr else None
+
+
 @pytest.hookimpl(tryfirst=True)  # `-m` selects by the marker.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests by folder, mark those that use servers, leave out those of the browser."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests by folder, and mark those that use servers."""
     for item in items:
         if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)
-    # Chromium is on few machines: only a run that asks for them has the tests that need it.
-    if "browser" not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("browser")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
     root = Path(__file__).parent
     places = {folder: place for place, folder in enumerate(_FOLDERS)}
     items.sort(key=lambda item: places.get(item.path.relative_to(root).parts[0], len(places)))

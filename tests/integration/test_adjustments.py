@@ -604,7 +604,10 @@ def test_workers_that_are_killed_again_and_again_book_each_once(
     [
         ("UPDATE entries SET amount = amount + 1 WHERE subject_id = %(key)s", "do not match"),
         ("DELETE FROM entries WHERE subject_id = %(key)s", "its 0 entries do not match"),
-        ("UPDATE entries SET sequence = 1 WHERE subject_id = %(key)s", "has no card transaction"),
+        (
+            "UPDATE entries SET sequence = 1 WHERE subject_id = %(key)s",
+            "is of nothing that makes entries",
+        ),
         ("DELETE FROM adjustments WHERE id = %(key)s", "is of no adjustment"),
         (
             (
