@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 
 def figure(page: Page, name: str) -> str:
-    return page.locator(f'[data-figure="{name}"] dd').inner_text()
+    return str(page.locator(f'[data-figure="{name}"] dd').inner_text())
 
 
 def test_the_tip_ends_with_fifteen_in_the_settlement_of_the_network(
