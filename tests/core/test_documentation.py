@@ -131,6 +131,16 @@ def test_compose_starts_with_the_example_and_with_nothing_else_accepted(
     assert {hazard.name for hazard in accepted} == {of_compose, *of_example.split(",")}
 
 
+def test_images_are_pinned_by_digest() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    images = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    images += re.findall(r"^ +image: (?!cardledger:local$)(\S+)", COMPOSE, re.MULTILINE)
+
+    assert len(images) == 4
+    for image in images:
+        assert re.fullmatch(r"[a-z]+:[0-9][0-9.]+[0-9a-z.-]*@sha256:[0-9a-f]{64}", image), image
+
+
 def test_compose_publishes_no_store_and_has_no_default_password() -> None:
     text, services = COMPOSE, parts_of("services")
 

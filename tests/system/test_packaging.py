@@ -215,7 +215,7 @@ def _closure(name: str, extras: frozenset[str], installed: dict[str, Distributio
 
 def test_the_image_installs_the_runtime_lock_and_the_wheel_only() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-    build_stage, _, image = dockerfile.partition("\nFROM python:3.13-slim\n")
+    build_stage, _, image = dockerfile.partition("\nFROM python:3.13.15-slim-trixie@")
     installs = re.findall(r"pip --python /opt/cardledger/bin/python install (.*)", build_stage)
     ignored = (ROOT / ".dockerignore").read_text().split()
 
