@@ -142,6 +142,10 @@ bench: $(if $(CAN_COMPILE),$(COMPILED_STAMP),$(STAMP)) ## Measure rates and late
 bench-smoke: $(STAMP) ## Compare ratios of a short run with generous limits
 	$(BIN)/python -m benchmarks --part smoke --rounds 5
 
+.PHONY: bench-compare
+bench-compare: $(STAMP) ## Measure revisions by turns (ARGS="main~5 HEAD")
+	$(BIN)/python -m benchmarks.compare $(or $(ARGS),$(error set ARGS, for example ARGS="main~5 HEAD"))
+
 .PHONY: bench-page
 bench-page: $(STAMP) ## Regenerate docs/benchmarks.md from runs (RUN="run.json")
 	$(BIN)/python -m benchmarks.page $(or $(RUN),$(error set RUN, for example RUN=run.json)) docs

@@ -62,6 +62,13 @@ def request(host: str, path: str, authorization: str, body: bytes) -> bytes:
     ).encode() + body
 
 
+def page(host: str, path: str, cookie: str) -> bytes:
+    """Return a GET of a page as it goes over the wire."""
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\nCookie: {cookie}\r\n\r\n"
+    ).encode()
+
+
 async def closed(
     host: str, port: int, requests: Requests, *, connections: int, seconds: float
 ) -> LoadResult:

@@ -12,6 +12,7 @@ from typing import Final
 from benchmarks import workbench
 from benchmarks.parts import (
     closing,
+    console,
     engine,
     finance,
     floor,
@@ -179,6 +180,12 @@ def _closing(postgres: DatabaseUrl, options: Options, progress: Progress) -> Ite
         yield from closing.measure(bench, entries=entries, rounds=options.rounds, progress=progress)
 
 
+def _console(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
+    with workbench.bench(postgres) as bench, service.service(bench) as running:
+        events = round(options.millions * 1_000_000)
+        yield from console.measure(running, events=events, rounds=options.rounds, progress=progress)
+
+
 def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     # A ratio of two rates is as uncertain as both together.
     rounds = 2 * options.rounds
@@ -200,6 +207,7 @@ _PARTS: Final[dict[str, _Part]] = {
     "finance": _finance,
     "closing": _closing,
     "growth": _growth,
+    "console": _console,
     "smoke": _smoke,
 }
 PARTS: Final = tuple(part for part in _PARTS if part != "smoke")

@@ -141,6 +141,11 @@ def clearings(authorized: Sequence[CardTransactionKey]) -> list[Message]:
     ]
 
 
+def overdrafts(authorized: Sequence[CardTransactionKey]) -> list[Message]:
+    """Return final clearings of `authorized`, each of more than its account has: exceptions."""
+    return [_event("CLEARING", key, 2 * _BALANCE, {"final": True}) for key in authorized]
+
+
 def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield `items` in lists of at most `size`."""
     rest = iter(items)

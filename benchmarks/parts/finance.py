@@ -44,7 +44,7 @@ def measure(
     progress(f"finance: writing {entries:,} entries")
     account_id = _write(bench, entries)
     progress("finance: adding totals")
-    yield Figure(part=_PART, name="entries added to totals", unit="/s", values=[_add_totals(bench)])
+    yield Figure(part=_PART, name="entries added to totals", unit="/s", values=[add_totals(bench)])
     yield from _balances(bench, account_id, rounds, progress)
     progress("finance: the command report trial-balance")
     ran = [_trial_balance(bench) for _ in range(rounds)]
@@ -71,7 +71,7 @@ def _write(bench: Bench, entries: int) -> Id:
     return busy.account_id
 
 
-def _add_totals(bench: Bench) -> float:
+def add_totals(bench: Bench) -> float:
     """Add totals as a worker does; return of how many entries in a second."""
     database = sync_engine(bench.app_url, pool_size=1)
     started, has_more = perf_counter(), True

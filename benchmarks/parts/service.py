@@ -190,8 +190,12 @@ class Authorizations:
         return self._counted(asyncio.run(run))
 
     def paced(self, rate: float, *, seconds: float = _SECONDS) -> LoadResult:
+        return asyncio.run(self.pacing(rate, seconds=seconds))
+
+    async def pacing(self, rate: float, *, seconds: float) -> LoadResult:
+        """Do as `paced`, in an event loop that does something else as well."""
         run = load.paced(self._host, self._port, self._next, rate=rate, seconds=seconds)
-        return self._counted(asyncio.run(run))
+        return self._counted(await run)
 
     def _counted(self, result: LoadResult) -> LoadResult:
         self.failed += result.failed

@@ -1,0 +1,184 @@
+"""Compare revisions by turns on one machine: python -m benchmarks.compare BEFORE AFTER.
+
+Each revision is built, with compiled rules where there is a C compiler, and runs in a process of
+its own on servers of its own. Every round measures each of them once, in random order, so that what
+else the machine does meets all of them. A ratio is that of a round, of one revision to the first;
+the table has medians and quartiles.
+
+What is measured: `engine` (batches of 500, one thread, and bytes of the write-ahead log), `http`
+(authorizations: one at a time, and on 64 connections).
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+_ROOT: Final = Path(__file__).parent.parent
+_PARTS: Final = ("engine", "http")
+
+# Runs in the process of a revision: only what `benchmarks` has had since it began.
+_CHILD: Final = """
+import contextlib, json, sys
+import psycopg
+from benchmarks import workbench, workload
+from benchmarks.parts import service
+
+part, seconds, count = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+
+def log_position(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT (pg_current_wal_lsn() - '0/0')::int8").fetchone()
+    return row[0]
+
+def engine(bench, cardholders, number):
+    wanted = workload.purchases(cardholders, count, seed=number, run="compared")
+    figures = {}
+    for name, messages in (
+        ("authorizations", workload.authorizations(wanted)),
+        ("clearings", workload.clearings(wanted)),
+    ):
+        bench.accept(messages)
+        before = log_position(bench.owner_url)
+        figures[f"{name}, rate"] = bench.drain().rate
+        after = log_position(bench.owner_url)
+        figures[f"{name}, WAL bytes"] = (after - before) / count
+    return figures
+
+def http(authorizations):
+    one = authorizations.closed(connections=1, seconds=seconds)
+    many = authorizations.closed(connections=64, seconds=seconds)
+    assert not authorizations.failed
+    return {
+        "one at a time, p50 ms": one.quantile_ms(0.5),
+        "64 connections, rate": many.rate,
+    }
+
+with contextlib.ExitStack() as stack:
+    postgres = stack.enter_context(workbench.server(None))
+    bench = stack.enter_context(workbench.bench(postgres))
+    if part == "engine":
+        cardholders = bench.cardholders(4_000)
+        measure = lambda number: engine(bench, cardholders, number)
+    else:
+        running = stack.enter_context(service.service(bench))
+        authorizations = service.Authorizations(running)
+        measure = lambda number: http(authorizations)
+    for line in sys.stdin:
+        print(json.dumps(measure(int(line))), flush=True)
+"""
+
+
+def main() -> None:
+    """Print how the revisions compare."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "revisions", nargs="+", help="of git; the first is what others are compared to"
+    )
+    parser.add_argument("--part", choices=_PARTS, action="append", help="default: both")
+    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement over HTTP")
+    parser.add_argument(
+        "--messages", type=int, default=4_000, help="of each measurement of the engine"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cardledger-compare-") as scratch:
+        paths = [_built(Path(scratch), revision) for revision in options.revisions]
+        for part in options.part or _PARTS:
+            arguments = (part, str(options.seconds), str(options.messages))
+            print(f"\n{part}, {options.rounds} rounds", flush=True)
+            _print(options.revisions, _measured(paths, arguments, options.rounds))
+
+
+def _built(scratch: Path, revision: str) -> str:
+    """Return the path on which Python finds the package and the benchmarks of `revision`."""
+    tree, package = scratch / f"{revision}-tree", scratch / f"{revision}-package"
+    tree.mkdir()
+    archive = subprocess.run(
+        ["git", "-C", str(_ROOT), "archive", revision],  # noqa: S607 - on the PATH
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    subprocess.run(["tar", "-x", "-C", str(tree)], check=True, input=archive.stdout)  # noqa: S607
+    compiles = shutil.which("cc") is not None
+    print(f"building {revision}, rules {'compiled' if compiles else 'interpreted'}", flush=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps",
+         "--target", str(package), str(tree)],
+        check=True,
+        env={**os.environ, "CARDLEDGER_COMPILE": "1" if compiles else ""},
+    )  # fmt: skip
+    return f"{package}:{tree}"
+
+
+def _measured(
+    paths: Sequence[str], arguments: Sequence[str], rounds: int
+) -> list[dict[str, list[float]]]:
+    """Return the figures of each revision, a value a round; a first round only warms up."""
+    figures: list[dict[str, list[float]]] = [defaultdict(list) for _ in paths]
+    with ExitStack() as stack:
+        children = [stack.enter_context(_child(path, arguments)) for path in paths]
+        for number in range(rounds + 1):
+            for place in random.sample(range(len(children)), len(children)):
+                for name, value in _asked(children[place], number).items():
+                    if number:
+                        figures[place][name].append(value)
+    return figures
+
+
+@contextmanager
+def _child(path: str, arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+    )
+    try:
+        yield child
+    finally:
+        _input(child).close()
+        child.wait()
+
+
+def _asked(child: "subprocess.Popen[str]", number: int) -> Mapping[str, float]:
+    _input(child).write(f"{number}\n")
+    _input(child).flush()
+    assert child.stdout is not None
+    answer = child.stdout.readline()
+    assert answer, "a revision could not be measured; its error is above"
+    figures: Mapping[str, float] = json.loads(answer)
+    return figures
+
+
+def _input(child: "subprocess.Popen[str]") -> IO[str]:
+    assert child.stdin is not None
+    return child.stdin
+
+
+def _print(revisions: Sequence[str], figures: Sequence[Mapping[str, list[float]]]) -> None:
+    first = figures[0]
+    for name, values in first.items():
+        for revision, measured in zip(revisions, figures, strict=True):
+            ratios = [own / of_first for own, of_first in zip(measured[name], values, strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            print(
+                f"{name:32}{revision:>12}{statistics.median(measured[name]):12,.1f}"
+                f"   ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f})",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
