@@ -1,9 +1,12 @@
 """Logs: on standard error, for people or for machines; standard output belongs to the command."""
 
+import asyncio
+import atexit
 import logging
 import re
 import sys
-from typing import Any, Final
+import threading
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.dev import Column
@@ -23,14 +26,12 @@ def configure(level: str, form: str, *, process: str | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    rendered = _rendered(form, process)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendered(form, process),
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered],
         )
     )
     root = logging.getLogger()
@@ -41,17 +42,64 @@ def configure(level: str, form: str, *, process: str | None = None) -> None:
     # Its warnings say what could not be done to a connection that is lost, one by one; the loss
     # itself is raised, and logged once (`outage_log`).
     logging.getLogger("psycopg").setLevel("DEBUG" if level == "debug" else "ERROR")
+    # Lines of this package do not pass through `logging`: there is one for every request.
+    lines = Lines(sys.stderr)
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[*shared, *rendered],
+        logger_factory=lambda *_: lines,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
+
+
+class Lines:
+    """Writes lines to `stream`: those below a warning once a turn of the event loop.
+
+    Requests end many at a time, and each write wakes the reader of the stream. A line that is
+    written outside an event loop, and a warning with what was before it, is written at once.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: Final = stream
+        self._lock: Final = threading.Lock()
+        self._waiting: list[str] = []
+        self._flushes_in: asyncio.AbstractEventLoop | None = None  # It will, unless it is closed.
+        atexit.register(self.flush)
+
+    def info(self, line: str) -> None:
+        """Write `line` before the event loop of this thread waits again."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.warning(line)
+            return
+        with self._lock:
+            self._waiting.append(line)
+            if self._flushes_in is loop:
+                return
+            self._flushes_in = loop
+        loop.call_soon(self.flush)
+
+    debug = msg = info
+
+    def warning(self, line: str) -> None:
+        """Write `line` now."""
+        with self._lock:
+            self._waiting.append(line)
+        self.flush()
+
+    error = critical = exception = fatal = warn = failure = warning
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self._lock:
+            self._flushes_in = None
+            if not self._waiting:
+                return
+            text = "\n".join([*self._waiting, ""])
+            self._waiting.clear()
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def _rendered(form: str, process: str | None) -> list[Processor]:

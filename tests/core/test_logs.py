@@ -1,12 +1,19 @@
 """Lines without colours: the same as those of structlog, which takes longer."""
 
+import asyncio
+import io
+import json
+import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import structlog
+from typing_extensions import override
 
 from cardledger.config import logs
 from cardledger.ledger.engine.stalls import log_ids
@@ -64,3 +71,66 @@ def test_a_line_about_a_message_names_its_event_and_its_purchase() -> None:
         "issuer_transaction_token": "t" * 200,
     }
     assert log_ids(replace(event, body=malformed)).keys() == {"message_id", "network_event"}
+
+
+class Written(io.StringIO):
+    """What was written, one text for each flush."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    @override
+    def flush(self) -> None:
+        self.texts.append(self.getvalue())
+        self.seek(0)
+        self.truncate()
+
+
+def test_lines_of_one_turn_of_the_loop_are_written_together() -> None:
+    written = Written()
+    lines = logs.Lines(written)
+
+    async def act() -> None:
+        lines.info("a")
+        lines.info("b")
+        await asyncio.sleep(0)
+        lines.info("c")
+        lines.warning("d")
+        lines.info("e")
+        await asyncio.sleep(0)
+
+    asyncio.run(act())
+
+    assert written.texts == ["a\nb\n", "c\nd\n", "e\n"]
+
+
+def test_no_line_waits_for_a_loop_that_has_ended() -> None:
+    written = Written()
+    lines = logs.Lines(written)
+
+    async def act(line: str) -> None:
+        lines.info(line)
+
+    asyncio.run(act("a"))
+    asyncio.run(act("b"))
+    lines.info("outside a loop")
+
+    assert "".join(written.texts) == "a\nb\noutside a loop\n"
+
+
+def test_the_last_lines_of_a_process_are_written(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, structlog\n"
+        "from cardledger.config import logs\n"
+        "logs.configure('info', 'json')\n"
+        "async def act(): structlog.get_logger().info('last', number=7)\n"
+        "asyncio.run(act())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+
+    assert json.loads(done.stderr) == {
+        "event": "last", "number": 7, "level": "info", "timestamp": ANY,
+    }  # fmt: skip
