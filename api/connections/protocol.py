@@ -466,16 +466,35 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _ResponseTransport(asyncio.Transport):
-    """What a response is written to."""
+    """What a response is written to; its head is sent together with the body that follows.
+
+    A head on its own would be a system call more for each request, and would wake the client twice.
+    A body that comes later does not keep its head back.
+    """
 
     def __init__(self, connection: BoundedProtocol) -> None:
         super().__init__()
         self._connection: Final = connection
         self._transport: Final = connection.transport
+        self._head: bytes | bytearray | memoryview | None = None
+        self._is_begun = False
 
     @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._transport.write(data)
+        if not self._is_begun:
+            self._is_begun = True
+            self._head = data
+            self._connection.loop.call_soon(self._send_head)
+        elif self._head is None:
+            self._transport.write(data)
+        else:
+            head, self._head = self._head, None
+            self._transport.write(b"".join((head, data)))
+
+    def _send_head(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._transport.write(head)
 
     @override
     def is_closing(self) -> bool:
@@ -483,6 +502,7 @@ class _ResponseTransport(asyncio.Transport):
 
     @override
     def close(self) -> None:
+        self._send_head()
         self._connection.close_after_response()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cardledger.api.connections.limits import ConnectionLimits
@@ -179,3 +179,63 @@ def test_a_body_of_empty_lines_does_not_block_the_event_loop() -> None:
 
     assert numbers_of(received) == [1]
     assert longest_s < LONGEST_S
+
+
+def test_a_head_does_not_wait_for_its_body() -> None:
+    release = threading.Event()
+
+    async def late(_: Request) -> Response:
+        async def body() -> AsyncIterator[bytes]:
+            await asyncio.to_thread(release.wait, TIMEOUT_S)
+            yield b"late"
+
+        return StreamingResponse(body())
+
+    app = Starlette(routes=[Route("/", late, methods=["POST"])])
+    with serving(app) as server, connection(url_of(server)) as opened:
+        opened.sendall(post(1, "Connection: close", "Content-Length: 0"))
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += opened.recv(65_536)
+        release.set()
+        rest = all_of(opened)
+
+    assert b"late" not in received
+    assert b"late" in rest
+
+
+class Recorder:
+    """A transport that keeps what is written to it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(bytes(data))
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+
+def test_a_head_is_sent_together_with_the_body_that_follows_at_once() -> None:
+    recorders: list[Recorder] = []
+
+    async def answer(_: Request) -> Response:
+        if not recorders:
+            [opened] = server.server_state.connections
+            recorders.append(Recorder(opened.transport))  # type: ignore[union-attr,arg-type]
+            opened.transport = recorders[0]  # type: ignore[union-attr,assignment]
+        return Response("body")
+
+    app = Starlette(routes=[Route("/", answer, methods=["POST"])])
+    with serving(app) as server, connection(url_of(server)) as client:
+        client.sendall(post(1, "Content-Length: 0"))
+        one_of(client)
+        client.sendall(post(2, "Connection: close", "Content-Length: 0"))
+        all_of(client)
+
+    [[response]] = [recorder.written for recorder in recorders]
+    assert response.startswith(b"HTTP/1.1 200 OK")
+    assert response.endswith(b"\r\n\r\nbody")
