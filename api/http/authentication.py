@@ -3,6 +3,7 @@
 import asyncio
 import binascii
 import time
+from asyncio import Future
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -77,6 +78,7 @@ class Authenticator:
         self._used: Final = used
         self._outdated: Final = outdated
         self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
+        self._looking: Final[dict[str, Future[StoredToken | None]]] = {}
         self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()  # Hashes of secrets.
         self._look_ups: Final = asyncio.Semaphore(_LOOK_UPS)
         self._turns: Final = Turns()
@@ -92,10 +94,10 @@ class Authenticator:
         stored, until = self._stored.get(client_id, (None, 0.0))
         now, at = self._monotonic(), self._clock()
         # Another process may have rotated the secret, so a cached token never refuses one.
-        if stored is None or now >= until or not stored.proves(presented, at):
-            async with self.looking_up(address, client_id, presented.digest) as connection:
-                stored = await api_tokens.find(connection, client_id)
-            self._keep(client_id, stored, now + _CACHE_TTL_S)
+        if stored is None or now >= until:
+            stored = await self._looked_up_by_another(client_id)
+        if stored is None or not stored.proves(presented, at):
+            stored = await self._look_up(client_id, address, presented.digest)
         if stored is not None and stored.proves(presented, at):
             remember(self._proven, presented.digest, None, limit=_CACHE_LIMIT)
             token = self._within_limits(stored.token, address, at)
@@ -127,12 +129,37 @@ class Authenticator:
 
     async def _current(self, client_id: str, address: str, presented: bytes) -> StoredToken | None:
         stored, until = self._stored.get(client_id, (None, 0.0))
+        if stored is None or self._monotonic() >= until:
+            stored = await self._looked_up_by_another(client_id)
+        return stored or await self._look_up(client_id, address, presented)
+
+    async def _look_up(self, client_id: str, address: str, presented: bytes) -> StoredToken | None:
+        """Read the token of `client_id`; others wait for it if `presented` has succeeded before.
+
+        They never wait for a caller who may be guessing, and so may have to wait for a turn.
+        """
         now = self._monotonic()
-        if stored is None or now >= until:
+        found: Future[StoredToken | None] = asyncio.get_running_loop().create_future()
+        if presented in self._proven:
+            self._looking.setdefault(client_id, found)
+        stored = None
+        try:
             async with self.looking_up(address, client_id, presented) as connection:
                 stored = await api_tokens.find(connection, client_id)
             self._keep(client_id, stored, now + _CACHE_TTL_S)
+        finally:
+            if self._looking.get(client_id) is found:
+                del self._looking[client_id]
+            found.set_result(stored)  # None where it failed: the others look for themselves.
         return stored
+
+    async def _looked_up_by_another(self, client_id: str) -> StoredToken | None:
+        """Return what a look-up that is under way finds; None: there is none, or it has failed.
+
+        A busy token's copy expires for many requests at once.
+        """
+        found = self._looking.get(client_id)
+        return None if found is None else await asyncio.shield(found)
 
     def _within_limits(self, token: Token, address: str, at: datetime) -> Token:
         if token.limits.is_expired(at):

@@ -52,6 +52,59 @@ def test_credentials_are_looked_up_once_until_the_cache_expires(app_database_url
     assert asked_again == 1
 
 
+def test_credentials_that_expire_for_many_requests_are_looked_up_once(
+    app_database_url: str,
+) -> None:
+    tenant = new_tenant(app_database_url)
+
+    async def act() -> tuple[int, int, int]:
+        engine = async_engine(app_database_url, pool_size=20)
+        statements: list[str] = []
+        event.listen(
+            engine.sync_engine,
+            "before_cursor_execute",
+            lambda _c, _cursor, statement, *_: statements.append(statement),
+        )
+        now = 0.0
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS, monotonic=lambda: now)
+        await authenticator.token(header(tenant))
+        now = 5.0
+        statements.clear()
+        await asyncio.gather(*(authenticator.token(header(tenant)) for _ in range(50)))
+        right = len(statements)
+        statements.clear()
+        guesses = (authenticator.token(header(tenant, f"wrong {n}")) for n in range(10))
+        # They neither wait for each other nor keep the right ones waiting.
+        refused = await asyncio.gather(
+            *guesses, authenticator.token(header(tenant)), return_exceptions=True
+        )
+        await engine.dispose()
+        return right, len(statements), sum(isinstance(each, ApiError) for each in refused)
+
+    assert asyncio.run(act()) == (1, 10, 10)
+
+
+def test_a_look_up_that_fails_leaves_others_to_their_own(app_database_url: str) -> None:
+    tenant = new_tenant(app_database_url)
+
+    async def act() -> list[Id]:
+        engine = async_engine(app_database_url, pool_size=20)
+        now = 0.0
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS, monotonic=lambda: now)
+        await authenticator.token(header(tenant))
+        now = 5.0
+        first = asyncio.create_task(authenticator.token(header(tenant)))
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(authenticator.token(header(tenant))) for _ in range(5)]
+        await asyncio.sleep(0)
+        first.cancel()
+        found = [(await other).platform_id for other in others]
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(act()) == [tenant.platform_id] * 5
+
+
 def test_a_cached_secret_does_not_admit_a_wrong_secret(database_url: str) -> None:
     tenant = new_tenant(database_url)
 
