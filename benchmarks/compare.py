@@ -19,10 +19,10 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 _ROOT: Final = Path(__file__).parent.parent
 _PARTS: Final = ("engine", "http")
@@ -97,7 +97,7 @@ def main() -> None:
         for part in options.part or _PARTS:
             arguments = (part, str(options.seconds), str(options.messages))
             print(f"\n{part}, {options.rounds} rounds", flush=True)
-            _print(options.revisions, _measured(paths, arguments, options.rounds))
+            show(options.revisions, measured(paths, arguments, options.rounds))
 
 
 def _built(scratch: Path, revision: str) -> str:
@@ -121,7 +121,7 @@ def _built(scratch: Path, revision: str) -> str:
     return f"{package}:{tree}"
 
 
-def _measured(
+def measured(
     paths: Sequence[str], arguments: Sequence[str], rounds: int
 ) -> list[dict[str, list[float]]]:
     """Return the figures of each revision, a value a round; a first round only warms up."""
@@ -136,38 +136,29 @@ def _measured(
     return figures
 
 
-@contextmanager
-def _child(path: str, arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
-    child = subprocess.Popen(
+def _child(path: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    """Start the process of a revision; it ends with its standard input."""
+    return subprocess.Popen(
         [sys.executable, "-c", _CHILD, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
     )
-    try:
-        yield child
-    finally:
-        _input(child).close()
-        child.wait()
 
 
 def _asked(child: "subprocess.Popen[str]", number: int) -> Mapping[str, float]:
-    _input(child).write(f"{number}\n")
-    _input(child).flush()
+    assert child.stdin is not None
     assert child.stdout is not None
+    child.stdin.write(f"{number}\n")
+    child.stdin.flush()
     answer = child.stdout.readline()
     assert answer, "a revision could not be measured; its error is above"
     figures: Mapping[str, float] = json.loads(answer)
     return figures
 
 
-def _input(child: "subprocess.Popen[str]") -> IO[str]:
-    assert child.stdin is not None
-    return child.stdin
-
-
-def _print(revisions: Sequence[str], figures: Sequence[Mapping[str, list[float]]]) -> None:
+def show(revisions: Sequence[str], figures: Sequence[Mapping[str, list[float]]]) -> None:
     first = figures[0]
     for name, values in first.items():
         for revision, measured in zip(revisions, figures, strict=True):

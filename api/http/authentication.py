@@ -140,8 +140,8 @@ class Authenticator:
         """
         now = self._monotonic()
         found: Future[StoredToken | None] = asyncio.get_running_loop().create_future()
-        if presented in self._proven:
-            self._looking.setdefault(client_id, found)
+        if presented in self._proven and client_id not in self._looking:
+            self._looking[client_id] = found
         stored = None
         try:
             async with self.looking_up(address, client_id, presented) as connection:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from benchmarks import run, workbench, workload
+from benchmarks import compare, run, workbench, workload
 from benchmarks.parts import engine, finance, floor, growth, proof, stored_events
 from benchmarks.results.figures import Figure
 from benchmarks.run import Options
@@ -330,3 +330,22 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
     assert written["seconds"]["smoke"] > 0
     assert written["stopped_in"] is None
     assert "INCOMPLETE" not in done.stdout
+
+
+def test_a_revision_is_compared_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(compare.__file__).parent.parent
+    path = f"{root}:{root / 'client'}"
+
+    figures = compare.measured([path, path], ("engine", "0.1", "20"), 2)
+    compare.show(["before", "after"], figures)
+
+    assert set(figures[0]) == {
+        "authorizations, rate",
+        "authorizations, WAL bytes",
+        "clearings, rate",
+        "clearings, WAL bytes",
+    }
+    assert all(len(values) == 2 for each in figures for values in each.values())
+    printed = capsys.readouterr().out
+    assert "before" in printed
+    assert "ratio 1.000 (quartiles 1.000 to 1.000)" in printed

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from benchmarks import workbench
-from benchmarks.parts import ingestion, service, tenants, webhooks
+from benchmarks.parts import console, ingestion, service, tenants, webhooks
 from benchmarks.parts.service import Authorizations, Service
 from cardledger.embedded.servers import DatabaseUrl
 
@@ -65,6 +65,23 @@ def test_a_platform_is_measured_without_and_with_the_load_of_another(running: Se
 
     assert measured.load_rate > 0
     assert len(measured.quiet.seconds) == len(measured.loaded.seconds) == 6
+
+
+def test_every_page_of_the_console_is_measured_beside_authorizations(
+    running: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_CARDHOLDERS", 20)
+    monkeypatch.setattr(console, "_EXCEPTIONS", 10)
+    monkeypatch.setattr(console, "_DELIVERIES", 10)
+    monkeypatch.setattr(console, "_RATE", 20)
+    monkeypatch.setattr(console, "_PAGES_A_SECOND", 20.0)
+
+    figures = list(
+        console.measure(running, events=1_000, rounds=1, progress=lambda _: None, visits=1)
+    )
+
+    assert len([figure for figure in figures if figure.name.startswith("page: ")]) == 27
+    assert all(figure.median > 0 for figure in figures)
 
 
 def test_webhooks_are_measured_from_a_backlog_and_at_a_rate(running: Service) -> None:

@@ -225,8 +225,8 @@ def test_a_head_is_sent_together_with_the_body_that_follows_at_once() -> None:
     async def answer(_: Request) -> Response:
         if not recorders:
             [opened] = server.server_state.connections
-            recorders.append(Recorder(opened.transport))  # type: ignore[union-attr,arg-type]
-            opened.transport = recorders[0]  # type: ignore[union-attr,assignment]
+            recorders.append(Recorder(opened.transport))
+            opened.transport = recorders[0]  # type: ignore[assignment]
         return Response("body")
 
     app = Starlette(routes=[Route("/", answer, methods=["POST"])])
