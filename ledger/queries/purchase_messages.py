@@ -1,24 +1,35 @@
 """The network's messages about one card transaction, those that wait, and those that were rejected.
 
 Which message caused which event, the events say. A message that was rejected belongs to no card
-transaction: it is found by the reference of a message that was applied, and one that waits by the
-issuer's token. Each look-up has an index.
+transaction: it is found by the reference of a message that was applied, or by card and issuer's
+token among the newest rejections of the platform; one that waits has an index on both. Of a
+duplicate the record keeps the id alone, in a table without an index: none is returned.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import bindparam, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.messaging.inbox import UNROUTED
+from cardledger.ledger.storage.ids import first_id_at
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
+from cardledger.schema.wire.common import public_id
 
 MESSAGE_LIMIT: Final = 50
 """Messages of each kind that are returned, the newest."""
+
+REJECTIONS_READ = 1_000
+"""Rejections of the platform in which those of a card and token are looked for, the newest."""
+
+_BEFORE: Final = timedelta(days=1)  # A first message may have been rejected, and sent again.
+_BODY_BYTES: Final = 64 * 1024  # An event has a few hundred.
 
 _EVENT: Final = tables.card_transaction_events.c
 _OUTCOME: Final = tables.outcomes.c
@@ -42,7 +53,11 @@ class AppliedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedMessage:
-    """A message with the key of one that was applied, and why it was rejected."""
+    """A message that was rejected, and why.
+
+    `has_reference`: its key is that of a message that was applied; `has_token`: it names the card
+    and the issuer's token of the purchase.
+    """
 
     id: Id
     source: str | None
@@ -50,6 +65,8 @@ class RejectedMessage:
     reason: str
     detail: str | None
     recorded_at: datetime
+    has_reference: bool = False
+    has_token: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +79,16 @@ class ParkedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurchaseMessages:
-    """The messages about a purchase; of each kind the newest, at most `MESSAGE_LIMIT`."""
+    """The messages about a purchase; of each kind the newest, at most `MESSAGE_LIMIT`.
+
+    `is_capped`: the platform has more rejections since the purchase than `REJECTIONS_READ`; an
+    older one with its token is not among `rejected`, unless it has a reference of the purchase.
+    """
 
     applied: Sequence[AppliedMessage]
     rejected: Sequence[RejectedMessage]
     parked: Sequence[ParkedMessage]
+    is_capped: bool = False
 
 
 async def read(
@@ -74,13 +96,26 @@ async def read(
 ) -> PurchaseMessages:
     """Return the messages about the platform's card transaction `resource`."""
     applied = await _applied(connection, resource.id)
+    by_reference = await _with_reference(
+        connection, platform_id, {(each.source, each.reference) for each in applied}
+    )
+    by_token, is_capped = await _with_token(connection, platform_id, resource)
     return PurchaseMessages(
         applied=applied,
-        rejected=await _rejected(
-            connection, platform_id, {(each.source, each.reference) for each in applied}
-        ),
+        rejected=_merged(by_reference, by_token),
         parked=await _parked(connection, resource),
+        is_capped=is_capped,
     )
+
+
+def _merged(
+    by_reference: Sequence[RejectedMessage], by_token: Sequence[RejectedMessage]
+) -> Sequence[RejectedMessage]:
+    """Return each message once, the newest first."""
+    found = {each.id: each for each in by_reference}
+    for each in by_token:
+        found[each.id] = replace(each, has_reference=each.id in found)
+    return sorted(found.values(), key=lambda each: each.id, reverse=True)[:MESSAGE_LIMIT]
 
 
 async def _applied(
@@ -124,7 +159,7 @@ async def _applied(
     return [AppliedMessage(**row) for row in rows.mappings()]
 
 
-async def _rejected(
+async def _with_reference(
     connection: AsyncConnection, platform_id: Id, keys: set[tuple[str, str]]
 ) -> Sequence[RejectedMessage]:
     if not keys:
@@ -150,7 +185,68 @@ async def _rejected(
         .order_by(_REJECTION.id.desc())
         .limit(MESSAGE_LIMIT)
     )
-    return [RejectedMessage(**row) for row in rows.mappings()]
+    return [RejectedMessage(**row, has_reference=True) for row in rows.mappings()]
+
+
+# By the platform and the id, which begins with a time; the card is in the body of a message of it.
+_WITH_CARD: Final = text(
+    """
+    WITH newest AS MATERIALIZED (
+        SELECT id, customer_id, source, reference, reason, detail, recorded_at, body
+        FROM rejections WHERE platform_id = :platform AND id >= :first
+        ORDER BY id DESC LIMIT :limit
+    )
+    SELECT counted.number, r.*
+    FROM (SELECT count(*) AS number FROM newest) counted
+    LEFT JOIN LATERAL (
+        SELECT id, source, reference, reason, detail, recorded_at, body FROM newest
+        WHERE customer_id IN (:customer, :unrouted) AND octet_length(body) <= :bytes
+            AND strpos(body, :card) > 0
+    ) r ON true
+    """
+).bindparams(
+    *(
+        bindparam(name, type_=_REJECTION.id.type)
+        for name in ("platform", "first", "customer", "unrouted")
+    )
+)
+
+
+async def _with_token(
+    connection: AsyncConnection, platform_id: Id, resource: CardTransactionResource
+) -> tuple[Sequence[RejectedMessage], bool]:
+    """Return the rejections with card and token of `resource`, and whether there may be older."""
+    card = public_id("Card", resource.card_id)
+    rows = await connection.execute(
+        _WITH_CARD,
+        {
+            "platform": platform_id,
+            "first": first_id_at(resource.created_at - _BEFORE),
+            "limit": REJECTIONS_READ + 1,
+            "customer": resource.customer_id,
+            "unrouted": UNROUTED.customer_id,  # That of a message that could not be read.
+            "bytes": _BODY_BYTES,
+            "card": card,
+        },
+    )
+    found, number = list[RejectedMessage](), 0
+    for row in rows.mappings():
+        values = dict(row)
+        number, body = values.pop("number"), values.pop("body")
+        if body is not None and _names(body, card, resource.issuer_transaction_token):
+            found.append(RejectedMessage(**values, has_token=True))
+    return found, number > REJECTIONS_READ
+
+
+def _names(body: str, card: str, token: str) -> bool:
+    """Return whether the message `body`, of whatever form, names `card` and `token`."""
+    try:
+        sent = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(sent, dict):
+        return False
+    return sent.get("cardId") == card and sent.get("issuerTransactionToken") == token
 
 
 async def _parked(

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries import purchase_history
+from cardledger.ledger.queries import purchase_history, purchase_messages
 from cardledger.ledger.queries.purchase_history import (
     PAGE_EVENTS,
     PurchaseHistory,
@@ -125,11 +125,49 @@ def test_a_rejection_with_the_key_of_a_message_is_shown(person: Person, api: Api
 
     def look() -> str | None:
         page = shown(person.get(f"/card-transactions/{purchase['id']}"))
-        return page if "Rejected with the same reference" in page else None
+        return page if "Rejected with the same" in page else None
 
-    rejected = eventually(look).partition("Rejected with the same reference")[2]
+    rejected = eventually(look).partition("Rejected with the same")[2]
     assert "console-reused" in rejected
     assert "mastercard" not in rejected  # The other sender's message has the same reference.
+
+
+def test_rejections_with_the_token_of_the_purchase_are_shown(
+    person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, other_card = (api.active_card()["id"] for _ in range(2))
+    event = {
+        "type": "AUTHORIZATION",
+        "source": "visa",
+        "reference": "token-first",
+        "issuerTransactionToken": "tok\u00e9n",
+        "cardId": card,
+        "amount": 100,
+        "currency": "USD",
+        "merchant": {"descriptor": "KIOSK"},
+    }
+    clearing = {"type": "CLEARING"}
+    sent: list[dict[str, object]] = [
+        event,
+        event | clearing | {"reference": "token-euros", "currency": "EUR"},
+        event | clearing | {"reference": "token-malformed", "amount": "much"},
+        event | {"reference": "token-other", "issuerTransactionToken": "other", "amount": -1},
+        event | {"reference": "token-other-card", "cardId": other_card, "amount": -1},
+    ]
+    for each in sent:
+        api.http.post(f"{api.root}/network-events", json=[each])
+    [purchase] = ok(api.get("/transactions", reference="tok\u00e9n", cardId=card))["data"]
+
+    page = shown(person.get(f"/card-transactions/{purchase['id']}"))
+    monkeypatch.setattr(purchase_messages, "REJECTIONS_READ", 1)
+    some = shown(person.get(f"/card-transactions/{purchase['id']}"))
+
+    rejected = page.partition("Rejected with the same")[2].partition("</section>")[0]
+    assert re.findall(r"<bdi>(token-[a-z-]+)</bdi>", rejected) == ["token-malformed", "token-euros"]
+    assert re.findall(r"<td>(token[a-z ]*)</td>", rejected) == ["token", "token"]
+    assert "newest 1 of this platform only" not in page
+    assert "newest 1 of this platform only" in some
+    assert "keeps no reference of theirs" in page  # Of duplicates.
 
 
 def test_webhooks_are_shown_with_their_attempts(person: Person, api: Api) -> None:

@@ -142,6 +142,7 @@ async def _shown(
         name=name,
         picture=picture.draw(history),
         messages=messages,
+        rejections_read=purchase_messages.REJECTIONS_READ,
         deliveries=webhooks.items,
         has_more_deliveries=webhooks.last is not None,
         attempts=attempts,
