@@ -2,7 +2,10 @@
 
 Entries have no index by platform and time, which every batch would pay for. They are looked for in
 spans of time, from the newest on, each wider than the one before it, until a page is full or some
-time has passed; then the place that was reached is where the next page begins.
+time has passed; then the place that was reached is where the next page begins. A span has a time
+limit. One that reaches it ends the page before it, and the next page begins with a short span
+again; the first span of a page is made shorter instead, and left out when even the shortest takes
+too long. So every page ends at an earlier time than it begins.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,13 +14,16 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BindParameter, Uuid, bindparam, select, text
+from sqlalchemy import ARRAY, BindParameter, Executable, Row, Uuid, bindparam, select, text
 from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.queries.statements import event_of
+from cardledger.ledger.storage.engines import is_cancelled
 from cardledger.ledger.storage.places import Place
+from cardledger.ledger.storage.snapshot_connections import limited
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -29,6 +35,9 @@ _FIRST_SPAN: Final = timedelta(seconds=10)
 _WIDER: Final = 4
 _QUICK_S: Final = 0.1  # A span that took longer is not widened.
 _TIME_S: Final = 0.6  # Of a page; the last span may take longer.
+_SPAN_LIMIT_MS = 500
+_NARROWER: Final = 100
+_SHORTEST_SPAN: Final = timedelta(milliseconds=1)
 _LAST: Final = (2**31 - 1, 2**15 - 1)  # No row of a moment comes after this sequence and line.
 _LAST_ID: Final = Id(b"\xff" * 16)
 _SYSTEM_ACCOUNTS: Final = 2_000  # Some ten for each currency.
@@ -79,11 +88,13 @@ class Page:
     """A page of the journal; `next_after` is the place that the next one begins after.
 
     `reached` is the time back to which entries were looked for: all, when `next_after` is None.
+    `unread` begins and ends a time at the end of the page whose entries could not be read.
     """
 
     entries: Sequence[Entry]
     next_after: Place | None
     reached: datetime
+    unread: tuple[datetime, datetime] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,31 +142,59 @@ async def page(
     await connection.execute(_BY_INDEX)  # A LIMIT makes PostgreSQL expect entries at the beginning.
     chart = await _chart(connection, platform_id)
     statement, values = _statement(filters, chart)
-    place = after or Place(at=filters.until, id=_LAST_ID, numbers=_LAST)
-    found: list[Any] = []
+    first = after or Place(at=filters.until, id=_LAST_ID, numbers=_LAST)
+    place, found = first, list[Any]()
     span, began = _FIRST_SPAN, monotonic()
     floor = filters.since - timedelta(microseconds=1)  # The low end of a span is not in it.
+
+    def ended(
+        next_after: Place | None, reached: datetime, *, unread: datetime | None = None
+    ) -> Page:
+        return Page(
+            entries=[_entry(row, chart) for row in found[:limit]],
+            next_after=next_after,
+            reached=reached,
+            unread=None if unread is None else (reached, unread),
+        )
+
     while True:
-        low = max(place.at - span, floor)
-        at = monotonic()
-        rows = await connection.execute(
+        low, at = max(place.at - span, floor), monotonic()
+        rows = await _within_limit(
+            connection,
             statement.bindparams(
                 *values, *_between(low, place), bindparam("limit", limit + 1 - len(found))
-            )
+            ),
         )
-        found += rows.all()
+        end = Place(at=low, id=_LAST_ID, numbers=_LAST)
+        after_end = None if low <= floor else end
+        if rows is None and place is not first:
+            return ended(place, place.at)
+        if rows is None:
+            if span <= _SHORTEST_SPAN:
+                return ended(after_end, low, unread=place.at)
+            span /= _NARROWER
+            continue
+        found += rows
         if len(found) > limit:
-            entries = [_entry(row, chart) for row in found[:limit]]
-            return Page(entries=entries, next_after=entries[-1].place, reached=low)
-        place = Place(at=low, id=_LAST_ID, numbers=_LAST)
-        if low <= floor or monotonic() - began > _TIME_S:
-            return Page(
-                entries=[_entry(row, chart) for row in found],
-                next_after=None if low <= floor else place,
-                reached=low,
-            )
+            return ended(_entry(found[limit - 1], chart).place, low)
+        if after_end is None or monotonic() - began > _TIME_S:
+            return ended(after_end, low)
+        place = end
         if monotonic() - at < _QUICK_S:
             span *= _WIDER
+
+
+async def _within_limit(
+    connection: AsyncConnection, statement: Executable
+) -> Sequence[Row[Any]] | None:
+    """Return the rows of `statement`; None: its time was over."""
+    try:
+        async with limited(connection, _SPAN_LIMIT_MS):
+            return (await connection.execute(statement)).all()
+    except OperationalError as error:
+        if not is_cancelled(error):
+            raise
+        return None
 
 
 def _between(low: datetime, place: Place) -> list[BindParameter[Any]]:

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Final
 from weakref import WeakValueDictionary
 
+from sqlalchemy import text
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -104,6 +105,23 @@ class SnapshotConnections:
             yield
         finally:
             turn.release()
+
+
+@asynccontextmanager
+async def limited(connection: AsyncConnection, limit_ms: int) -> AsyncIterator[None]:
+    """Limit the time of statements in the block; a cancelled one ends nothing but the block.
+
+    Shape: of a connection that reads; what the block writes is taken back.
+    """
+    nested = await connection.begin_nested()
+    try:
+        limit = {"limit": f"{limit_ms}ms"}
+        await connection.execute(
+            text("SELECT set_config('statement_timeout', :limit, true)"), limit
+        )
+        yield
+    finally:
+        await nested.rollback()  # And with it the limit.
 
 
 def _problem(error: Exception) -> SnapshotProblem:

@@ -2,12 +2,14 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.queries import journal
 from tests.api.support import Api, new_tenant
 from tests.console.person import Person, shown
 from tests.console.test_accounts import main_of, words_of
@@ -60,6 +62,64 @@ def test_pages_have_each_entry_once(person: Person, card: dict[str, Any]) -> Non
 
     assert found == whole
     shown(person.get("/journal", limit=1, cursor=f"A{query['cursor']}"[:-1]), 400)
+
+
+def slow(longer_than: str) -> str:
+    """Return the statement of a span, which takes nine seconds for one that is longer."""
+    statement = journal._SPAN.replace(
+        "{conditions}", "AND EXISTS (SELECT FROM slow WHERE slept = '') {conditions}"
+    )
+    return f"""
+        WITH slow AS MATERIALIZED (
+            SELECT CASE WHEN CAST(:high AS timestamptz) - CAST(:low AS timestamptz)
+                > interval '{longer_than}' THEN pg_sleep(9)::text ELSE '' END AS slept
+        )
+        {statement}
+    """
+
+
+def older(page: str) -> str | None:
+    found = re.search(r'rel="next" href="/console([^"]+)"', page)
+    return None if found is None else unescape(found[1])
+
+
+def test_spans_that_take_too_long_are_read_in_more_pages(
+    person: Person,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    since = datetime.now(UTC) - timedelta(minutes=10)
+    path: str | None = f"/journal?since={since:%Y-%m-%dT%H:%M:%S}"
+    whole = entries_in(shown(person.http.get(f"/console{path}")))
+    monkeypatch.setattr(journal, "_SPAN", slow("100 s"))
+    monkeypatch.setattr(journal, "_SPAN_LIMIT_MS", 200)
+    pages = list[str]()
+
+    while path is not None:
+        pages.append(shown(person.http.get(f"/console{path}")))
+        path = older(pages[-1])
+
+    assert [entry for page in pages for entry in entries_in(page)] == whole
+    assert not [page for page in pages if "took too long to read" in page]
+    assert len(pages) > 1
+
+
+def test_a_time_that_cannot_be_read_is_said_and_gone_past(
+    person: Person,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal, "_SPAN", slow("0 s"))
+    monkeypatch.setattr(journal, "_SPAN_LIMIT_MS", 200)
+
+    first = shown(person.get("/journal"))
+    monkeypatch.undo()
+    path = older(first)
+    assert path is not None
+    second = shown(person.http.get(f"/console{path}"))
+
+    assert "took too long to read and are left out" in words_of(first)
+    assert "cleared" in main_of(second)
 
 
 def test_filters_are_by_account_of_the_chart_currency_and_time(

@@ -66,6 +66,7 @@ async def show_journal(
         day_before=_beginning_of_day(since - timedelta(microseconds=1)),
         entries=page.entries,
         reached=page.reached,
+        unread=page.unread,
         next_cursor=listing.next_cursor(page.next_after),
         api=rendering.Command(
             command=(
