@@ -1,7 +1,7 @@
 """Rates of the last quarter of an hour, in memory, of platforms whose console is looked at.
 
 They are sampled by looks at them, never by what decides: a look reads the newest intervals, whose
-messages may have been decided since the last look, and keeps the others. A process remembers few
+decisions may have been committed since the last look, and keeps the others. A process remembers few
 platforms.
 """
 

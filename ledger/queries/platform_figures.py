@@ -2,31 +2,42 @@
 
 Every statement reads by an index and has a limit on its rows, those of other platforms included, or
 on its time where a view hides them. What stopped at a limit says so: it is "at least" that much.
-Rates are counted by the time in the ids of messages and deliveries: the newest ones only, in
-intervals that a caller adds up over time.
+
+Rates are counted by the time of the decision and of the delivery, whenever the message was
+accepted: decisions at the physical end of their table, which is append-only and has no index by
+time; rejections and deliveries by the newest ids of the platform. More and more of them are read
+until one is older than the intervals that are asked for, or the limit is reached; a caller adds
+them up over time. Deliveries to an endpoint that is far behind may be missed beside newer ones of
+other endpoints.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane
 from cardledger.ledger.storage.engines import is_cancelled
 from cardledger.ledger.storage.ids import first_id_at
+from cardledger.ledger.storage.snapshot_connections import limited
 from cardledger.schema import location
 from cardledger.schema.ids import Id
 
 ROW_LIMIT = 10_000
 """The highest exact count of rows that wait, or are exceptions."""
 
-RATE_ROWS = 50_000
-"""Decisions of all platforms, and deliveries of one, that a look at the rates reads; the newest."""
+RATE_ROWS: Final = (2_000, 12_000, 50_000)
+"""Rejections or deliveries of a platform that a look at the rates reads, from try to try."""
+
+RATE_PAGES: Final = (50, 300, 1_200)
+"""Pages of decisions, of all platforms, that a look at the rates reads: some forty each."""
+
+REJECTED = "REJECTED"
+"""The outcome of a rejection, among those of the decisions."""
 
 LOOK_LIMIT_MS = 500
 """How long a look at the rates, or at the outbox, may take for each statement."""
@@ -37,31 +48,66 @@ INTERVAL_S: Final = 10
 AGES: Final = ("0–1 days", "2–3 days", "4–7 days", "8–14 days", "over 14 days")  # noqa: RUF001 - ranges
 """The age groups of exceptions."""
 
-# The table, not the view of a platform, whose condition comes before any limit: outcomes have an
-# index by message, none by platform. Of others nothing but their number is returned.
-_DECISIONS: Final = f"""
-    SELECT
-        CASE WHEN platform_id = :platform
-            THEN floor(extract(epoch FROM recorded_at) / {INTERVAL_S})::bigint END AS place,
-        CASE WHEN platform_id = :platform THEN outcome END AS decided,
-        count(*)
-    FROM (
-        SELECT recorded_at, outcome, platform_id FROM {{tables}}.outcomes
-        WHERE message_id >= :first ORDER BY message_id DESC LIMIT :limit
-    ) recent
-    GROUP BY place, decided
-"""
+_WAITED: Final = timedelta(days=1)  # What was accepted earlier is not looked for.
 
-_DELIVERED: Final = f"""
-    SELECT floor(extract(epoch FROM delivered_at) / {INTERVAL_S})::bigint AS place,
-        count(*) AS number
-    FROM (
-        SELECT delivered_at FROM webhook_deliveries
+
+def _by_interval(recent: str, is_whole: str) -> str:
+    """Return the statement of how many there were of each name, in each interval.
+
+    `recent` are the newest rows of the platform, and more, with their time `at`; `is_whole` says
+    whether older ones need not be read.
+    """
+    return f"""
+        WITH {recent}, reached AS (SELECT {is_whole} AS is_whole FROM recent)
+        SELECT counted.place, counted.name, counted.number, reached.is_whole
+        FROM reached LEFT JOIN (
+            SELECT floor(extract(epoch FROM at) / {INTERVAL_S})::bigint AS place, name,
+                count(*) AS number
+            FROM recent WHERE at >= :since AND platform_id = :platform
+            GROUP BY place, name
+        ) counted ON true
+    """
+
+
+# The table, not the view of a platform, through which its physical end cannot be read. Of others
+# nothing is returned.
+_DECISIONS: Final = _by_interval(
+    """
+    start AS MATERIALIZED (
+        SELECT greatest(
+            pg_relation_size('{tables}.outcomes'::regclass)
+                / CAST(current_setting('block_size') AS bigint) - :size, 0
+        ) AS page
+    ),
+    recent AS MATERIALIZED (
+        SELECT recorded_at AS at, outcome AS name, platform_id FROM {tables}.outcomes
+        WHERE ctid >= (SELECT CAST('(' || page || ',0)' AS tid) FROM start)
+    )
+    """,
+    "(SELECT page = 0 FROM start) OR min(at) < :since",
+)
+
+_REJECTIONS: Final = _by_interval(
+    f"""
+    recent AS MATERIALIZED (
+        SELECT recorded_at AS at, '{REJECTED}' AS name, platform_id FROM rejections
         WHERE platform_id = :platform AND id >= :first
-        ORDER BY id DESC LIMIT :limit
-    ) recent
-    GROUP BY place
-"""
+        ORDER BY id DESC LIMIT :size
+    )
+    """,
+    "count(*) < :size OR min(at) < :since",
+)
+
+_DELIVERED: Final = _by_interval(
+    """
+    recent AS MATERIALIZED (
+        SELECT delivered_at AS at, 'DELIVERED' AS name, platform_id FROM webhook_deliveries
+        WHERE platform_id = :platform AND state = 'DELIVERED' AND id >= :first
+        ORDER BY id DESC LIMIT :size
+    )
+    """,
+    "count(*) < :size OR min(at) < :since",
+)
 
 _INBOX: Final = """
     SELECT count(*) FILTER (WHERE platform_id = :platform),
@@ -209,28 +255,46 @@ async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -
 
 
 async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetime) -> Counts:
-    """Return the decisions of messages accepted `since`, and the deliveries of webhooks since.
+    """Return the decisions, rejections among them, and the deliveries of webhooks `since` a time.
 
     Raises: OperationalError, for which `is_cancelled`, when there are too many to read in time; the
     database transaction goes on.
     """
-    values = {"platform": platform_id, "first": first_id_at(since), "limit": RATE_ROWS}
-    async with _limited(connection):
-        decided = (
-            await connection.execute(
-                text(_DECISIONS.format(tables=await _tables_of(connection))), values
-            )
-        ).all()
-        delivered = (await connection.execute(text(_DELIVERED), values)).all()
+    values = {"platform": platform_id, "since": since, "first": first_id_at(since - _WAITED)}
+    outcomes = _DECISIONS.format(tables=await _tables_of(connection))
+    async with limited(connection, LOOK_LIMIT_MS):
+        decided = await _counted(connection, outcomes, values, RATE_PAGES)
+        rejected = await _counted(connection, _REJECTIONS, values, RATE_ROWS)
+        delivered = await _counted(connection, _DELIVERED, values, RATE_ROWS)
     decisions: dict[int, dict[str, int]] = {}
-    for place, outcome, count in decided:
-        if place is not None:
-            decisions.setdefault(place, {})[outcome] = count
+    for place, name, number in [*decided.numbers, *rejected.numbers]:
+        decisions.setdefault(place, {})[name] = number
     return Counts(
         decisions=decisions,
-        delivered={row.place: row.number for row in delivered if row.place is not None},
-        are_decisions_capped=sum(count for *_, count in decided) >= RATE_ROWS,
-        are_deliveries_capped=sum(row.number for row in delivered) >= RATE_ROWS,
+        delivered={place: number for place, _, number in delivered.numbers},
+        are_decisions_capped=not (decided.is_whole and rejected.is_whole),
+        are_deliveries_capped=not delivered.is_whole,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    numbers: Sequence[tuple[int, str, int]]  # The interval, the name, how many.
+    is_whole: bool
+
+
+async def _counted(
+    connection: AsyncConnection, statement: str, values: Mapping[str, Any], sizes: Sequence[int]
+) -> _Counted:
+    """Return what `statement` counts with the first of `sizes` that is enough, or the last."""
+    rows: Sequence[Row[Any]] = ()
+    for size in sizes:
+        rows = (await connection.execute(text(statement), {**values, "size": size})).all()
+        if rows[0].is_whole:
+            break
+    return _Counted(
+        numbers=[(row.place, row.name, row.number) for row in rows if row.place is not None],
+        is_whole=bool(rows[0].is_whole),
     )
 
 
@@ -240,23 +304,9 @@ async def _tables_of(connection: AsyncConnection) -> str:
     return location.checked(found[-1])
 
 
-@asynccontextmanager
-async def _limited(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Limit the time of statements in the block; a cancelled one ends nothing but the block."""
-    nested = await connection.begin_nested()
-    try:
-        limit = {"limit": f"{LOOK_LIMIT_MS}ms"}
-        await connection.execute(
-            text("SELECT set_config('statement_timeout', :limit, true)"), limit
-        )
-        yield
-    finally:
-        await nested.rollback()  # And with it the limit: nothing was written.
-
-
 async def _outbox(connection: AsyncConnection) -> Depth:
     try:
-        async with _limited(connection):
+        async with limited(connection, LOOK_LIMIT_MS):
             return await _depth(connection, "outbox", _OUTBOX, {})
     except OperationalError as error:
         if not is_cancelled(error):

@@ -14,7 +14,7 @@ from cardledger.api.console.rates import RateMemory, Rates
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries import platform_figures
 from cardledger.ledger.queries.platform_figures import Counts
-from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.ids import first_id_at, new_id
 from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 from cardledger.schema.ids import Id
 from tests.api.support import new_tenant
@@ -25,6 +25,15 @@ _OUTCOMES: Final = (
     "INSERT INTO outcomes (customer_id, platform_id, source, reference, body_hash, message_id,"
     " outcome, recorded_at) SELECT %s, %s, 'visa', 'figures-' || n, '', %s, 'APPLIED', now()"
     " FROM generate_series(1, %s) AS n"
+)
+_REJECTION: Final = (
+    "INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)"
+    " VALUES (%s, %s, %s, '{}', 'MALFORMED', now())"
+)
+_DELIVERY: Final = (
+    "INSERT INTO webhook_deliveries (id, customer_id, platform_id, webhook_id, type, subject_id,"
+    " body, state, attempts, created_at, delivered_at) SELECT id, %s, %s, id, 'TEST', id, '{}',"
+    " 'DELIVERED', 1, now(), now() FROM (SELECT %s::uuid AS id) made"
 )
 _INBOX: Final = (
     "INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference, body,"
@@ -71,19 +80,32 @@ def counts(config: ApiConfig, platform: Id) -> Counts:
     )
 
 
+def total(counts: Counts) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for decided in counts.decisions.values():
+        for name, number in decided.items():
+            found[name] = found.get(name, 0) + number
+    return found
+
+
 def test_decisions_are_read_up_to_a_limit_whose_they_are(
-    config: ApiConfig, crowded: tuple[Id, Id], monkeypatch: pytest.MonkeyPatch
+    config: ApiConfig,
+    crowded: tuple[Id, Id],
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     crowd, other = crowded
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(_OUTCOMES, [new_id(), crowd, new_id(), 1_000])
 
     whole = counts(config, crowd)
     of_other = counts(config, other)
-    monkeypatch.setattr(platform_figures, "RATE_ROWS", 4)
+    monkeypatch.setattr(platform_figures, "RATE_PAGES", (1, 2))
     some = counts(config, crowd)
     none = counts(config, other)
 
-    assert [sum(each.values()) for each in whole.decisions.values()] == [10]
-    assert [sum(each.values()) for each in some.decisions.values()] == [4]
+    assert total(whole) == {"APPLIED": 1_010}
+    assert 0 < total(some)["APPLIED"] < 1_000
     assert (of_other.decisions, none.decisions) == ({}, {})
     assert [each.are_decisions_capped for each in (whole, of_other, some, none)] == [
         False,
@@ -91,6 +113,48 @@ def test_decisions_are_read_up_to_a_limit_whose_they_are(
         True,
         True,
     ]
+
+
+def test_what_was_accepted_long_before_counts_when_it_is_decided(
+    config: ApiConfig, crowded: tuple[Id, Id], database_url: DatabaseUrl
+) -> None:
+    _, other = crowded
+    accepted = first_id_at(NOW - timedelta(hours=3))
+    customer = Id(b"\x01" + bytes(15))
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(_OUTCOMES, [new_id(), other, accepted, 5])
+        owner.execute(_REJECTION, [accepted, customer, other])
+        owner.execute(_DELIVERY, [customer, other, accepted])
+
+    found = counts(config, other)
+
+    assert total(found) == {"APPLIED": 5, "REJECTED": 1}
+    assert sum(found.delivered.values()) == 1
+    assert not found.are_decisions_capped
+
+
+def test_rejections_and_deliveries_are_read_up_to_a_limit(
+    config: ApiConfig,
+    crowded: tuple[Id, Id],
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, other = crowded
+    customer = Id(b"\x01" + bytes(15))
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        for _ in range(3):
+            owner.execute(_REJECTION, [new_id(), customer, other])
+            owner.execute(_DELIVERY, [customer, other, new_id()])
+
+    monkeypatch.setattr(platform_figures, "RATE_ROWS", (1, 2))
+    some = counts(config, other)
+    monkeypatch.setattr(platform_figures, "RATE_ROWS", (1, 4))
+    whole = counts(config, other)
+
+    assert (total(some), sum(some.delivered.values())) == ({"REJECTED": 2}, 2)
+    assert (some.are_decisions_capped, some.are_deliveries_capped) == (True, True)
+    assert (total(whole), sum(whole.delivered.values())) == ({"REJECTED": 3}, 3)
+    assert (whole.are_decisions_capped, whole.are_deliveries_capped) == (False, False)
 
 
 def test_what_waits_behind_others_is_not_shown_as_nothing(
@@ -125,7 +189,7 @@ def test_rates_that_cannot_be_read_in_time_leave_the_rest_and_are_read_in_part_n
 
     async def looks(connection: AsyncConnection) -> tuple[Rates, Rates]:
         with monkeypatch.context() as slow:
-            slow.setattr(platform_figures, "_DELIVERED", "SELECT pg_sleep(9), 0 AS number")
+            slow.setattr(platform_figures, "_DELIVERED", "SELECT pg_sleep(9)")
             failed = await memory.look(connection, crowd, now)
         figures = await platform_figures.read(connection, platform_id=crowd, now=NOW)
         assert figures.depths
