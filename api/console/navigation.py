@@ -27,6 +27,22 @@ WEBHOOKS: Final = Part(title="Webhooks", path=f"{ROOT}/webhooks")
 SIMULATOR: Final = Part(title="Simulator", path=f"{ROOT}/simulator", in_sandbox_only=True)
 SYSTEM: Final = Part(title="System", path=f"{ROOT}/system")
 
+DELIVERIES: Final = f"{WEBHOOKS.path}/deliveries"
+"""The path of the list of deliveries."""
+
+FILTERED: Final = frozenset(
+    {
+        CARD_TRANSACTIONS.path,
+        EXCEPTIONS.path,
+        CUSTOMERS.path,
+        ACCOUNTS.path,
+        CARDS.path,
+        JOURNAL.path,
+        DELIVERIES,
+    }
+)
+"""The paths of the pages that have filters."""
+
 PARTS: Final = (
     OVERVIEW,
     CARD_TRANSACTIONS,

@@ -8,9 +8,10 @@ import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from typing_extensions import override
 
-from cardledger.api.console import ROOT, rendering
+from cardledger.api.console import ROOT, navigation, rendering
 from cardledger.api.console.context import ConsoleContext, NotLoggedInError
 from cardledger.api.console.headers import HEADERS
 from cardledger.api.http.errors import INTERNAL, ApiError
@@ -47,16 +48,16 @@ _TITLES: Final = {
     _UNAVAILABLE: "Not available now",
 }
 _UNKNOWN: Final = "There is nothing here with this address or id. Check the id, and the platform."
-_SLOW: Final = (
-    f"Reading this took longer than {STATEMENT_LIMIT_S} s, so it was stopped. Narrow the filter:"
-    " one customer, card or account, or a shorter time."
-)
+_STOPPED: Final = f"Reading this took longer than {STATEMENT_LIMIT_S} s, so it was stopped."
+_NARROW: Final = "Narrow the filter: one customer, card or account, or a shorter time."
+_RELOAD: Final = "Reload the page in a moment."
 _NO_DATABASE: Final = "PostgreSQL does not answer. Nothing is lost; reload the page in a moment."
 _BUSY: Final = "The console is busy; reload."
-_UNREAD: Final = {
-    SnapshotProblem.BUSY: (counted.Refusal.CONNECTIONS, _BUSY),
-    SnapshotProblem.SLOW: (counted.Refusal.TOO_SLOW, _SLOW),
-    SnapshotProblem.AWAY: (counted.Refusal.DATABASE_UNAVAILABLE, _NO_DATABASE),
+_ALL_IN_USE: Final = "The installation is busy; try again in a moment."
+_REFUSALS: Final = {
+    SnapshotProblem.BUSY: counted.Refusal.CONNECTIONS,
+    SnapshotProblem.SLOW: counted.Refusal.TOO_SLOW,
+    SnapshotProblem.AWAY: counted.Refusal.DATABASE_UNAVAILABLE,
 }
 _ENDED: Final = "Your session has ended, and nothing was sent. Log in and send the form again."
 
@@ -135,17 +136,29 @@ def _invalid(request: Request, error: RequestValidationError) -> Response:
 
 def _unread(request: Request, error: SnapshotError) -> Response:
     """Answer for the console's own connections: what they lack is no outage of the API."""
-    refusal, message = _UNREAD[error.problem]
-    counted.refuse(refusal)
-    if error.problem is SnapshotProblem.AWAY and isinstance(error.__cause__, Exception):
+    counted.refuse(_REFUSALS[error.problem])
+    match error.problem:
+        case SnapshotProblem.BUSY:
+            return failure(request, _UNAVAILABLE, _BUSY)
+        case SnapshotProblem.SLOW:
+            return failure(request, _UNAVAILABLE, _slow(request))
+    if isinstance(error.__cause__, Exception):
         _log.warning("console database unavailable", error=message_of(error.__cause__))
-    return failure(request, _UNAVAILABLE, message)
+    return failure(request, _UNAVAILABLE, _NO_DATABASE)
+
+
+def _slow(request: Request) -> str:
+    """Return what to do about a page that was stopped: only a list has a filter to narrow."""
+    return f"{_STOPPED} {_NARROW if request.url.path in navigation.FILTERED else _RELOAD}"
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
+    if isinstance(error, PoolTimeoutError):  # PostgreSQL answers; others have the connections.
+        counted.refuse(counted.Refusal.CONNECTIONS)
+        return failure(request, _UNAVAILABLE, _ALL_IN_USE)
     if is_cancelled(error):
         counted.refuse(counted.Refusal.TOO_SLOW)
-        return failure(request, _UNAVAILABLE, _SLOW)
+        return failure(request, _UNAVAILABLE, _slow(request))
     counted.refuse(counted.Refusal.DATABASE_UNAVAILABLE)
     DATABASE.failed(error)
     return failure(request, _UNAVAILABLE, _NO_DATABASE)

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 from fastapi import Response
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.console import ROOT, forms
 from cardledger.api.console.forms import Managing, Transacting
 from cardledger.api.console.routing import console_router
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, new_tenant, serving, url_of, worker
 from tests.connection_guard import GuardedApp
 from tests.console.person import Person, shown
@@ -29,6 +31,11 @@ async def fund(action: Transacting) -> Response:
 @router.post(f"{ROOT}/test-card")
 async def change(action: Managing) -> Response:  # noqa: ARG001 - what it needs is the test
     return Response("changed")
+
+
+@router.get(f"{ROOT}/test-pool")
+async def wait_in_vain() -> Response:
+    raise PoolTimeoutError  # As the pool that credentials are looked up with does.
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +155,14 @@ def test_a_console_that_only_shows_carries_out_nothing(
         page = shown(visitor.post("/test-fund", sent), 403)
 
     assert "CARDLEDGER_CONSOLE=act" in page
+
+
+def test_connections_that_are_all_in_use_are_no_outage_of_postgresql(person: Person) -> None:
+    page = shown(person.get("/test-pool"), 503)
+
+    assert "The installation is busy; try again in a moment." in page
+    assert "PostgreSQL" not in page
+    assert not DATABASE.is_out
 
 
 @pytest.mark.parametrize("content", [b"%ff=1", b"a=1&a=2", b"a=%00", b"a", b"x" * 20_000])
