@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ _DOCUMENT_CHARACTERS: Final = 200_000  # Of the JSON that a page shows.
 class ApiCall:
     """A request of the API and its answer, which a page shows; `path` is below the base path.
 
-    With a `body` it is a POST.
+    With a `body` it is a POST. `selected` is a filter of `jq`, for what the API has no filter of.
     """
 
     path: str
@@ -35,6 +36,7 @@ class ApiCall:
     client_id: str
     root: str
     body: Any = None
+    selected: str | None = None
 
     @property
     def url(self) -> str:
@@ -45,6 +47,8 @@ class ApiCall:
     def curl(self) -> str:
         """The command that makes the request; it asks for the secret, which it does not have."""
         command = f"curl -u {_quoted(self.client_id)} {_quoted(self.url)}"
+        if self.selected is not None:
+            return f"{command} | jq {_quoted(f'.data |= map(select({self.selected}))')}"
         if self.body is None:
             return command
         body = _quoted(json.dumps(self.body, ensure_ascii=False))
@@ -79,32 +83,44 @@ def _json(document: Any) -> str:  # noqa: ANN401 - JSON
     return text if len(text) <= _DOCUMENT_CHARACTERS else f"{text[:_DOCUMENT_CHARACTERS]}\n…"
 
 
-def with_filters(path: str, sent: Mapping[str, str], **names: str) -> str:
+def with_filters(
+    path: str,
+    sent: Mapping[str, str],
+    moments: Mapping[str, datetime | None] | None = None,
+    **names: str,
+) -> str:
     """Return `path` of the API with the filters of a page, by their names there: `state="state"`.
 
-    Each of `names` is a parameter of the API, with that of the page.
+    Each of `names` is a parameter of the API, with that of the page; `moments` are times by the
+    names of the API, which takes them in another form.
     """
     filters = {api: sent[name] for api, name in names.items() if sent.get(name)}
+    filters |= {api: formats.iso(at) for api, at in (moments or {}).items() if at is not None}
     if not filters:
         return path
     return f"{path}{'&' if '?' in path else '?'}{urlencode(filters, safe=':')}"
 
 
-def api_call(
+def api_call(  # noqa: PLR0913 - each by name
     request: Request,
     call: ConsoleContext,
     path: str,
     document: Any = None,  # noqa: ANN401 - JSON
     *,
     body: Any = None,  # noqa: ANN401 - JSON
+    selected: str | None = None,
 ) -> ApiCall:
-    """Return the request of the API at `path`, which answers `document`; with `body`, a POST."""
+    """Return the request of the API at `path`, which answers `document`; with `body`, a POST.
+
+    `selected` is a condition in the language of `jq` on what the answer lists.
+    """
     return ApiCall(
         path=path,
         document=document,
         client_id=call.session.client_id,
         root=public_root(request),
         body=body,
+        selected=selected,
     )
 
 

@@ -70,6 +70,14 @@ class DeliveryFilters:
     until: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPage:
+    """Which attempts of a delivery: the last `limit`, of those before the number `before`."""
+
+    before: int | None = None
+    limit: int
+
+
 async def page(
     connection: AsyncConnection,
     *,
@@ -103,9 +111,16 @@ async def page(
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: Id, delivery_id: Id
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    delivery_id: Id,
+    attempts: AttemptPage | None = None,
 ) -> WebhookDeliveryResource | None:
-    """Return the platform's delivery with its payload and attempts, or None."""
+    """Return the platform's delivery with its payload and attempts in their order, or None.
+
+    Without `attempts` it has all of them.
+    """
     rows = await connection.execute(
         _DELIVERY.add_columns(_DELIVERIES.body).where(
             _DELIVERIES.id == delivery_id, _DELIVERIES.platform_id == platform_id
@@ -114,9 +129,22 @@ async def get(
     row = rows.one_or_none()
     if row is None:
         return None
-    attempts = await attempts_of(connection, [delivery_id])
-    shown = {"attempt_list": attempts[delivery_id], "payload": json.loads(row.body)}
+    if attempts is None:
+        listed = (await attempts_of(connection, [delivery_id]))[delivery_id]
+    else:
+        listed = await _attempts(connection, delivery_id, attempts)
+    shown = {"attempt_list": listed, "payload": json.loads(row.body)}
     return _render(row).model_copy(update=shown)
+
+
+async def _attempts(
+    connection: AsyncConnection, delivery_id: Id, wanted: AttemptPage
+) -> list[WebhookAttemptResource]:
+    statement = _ATTEMPT.where(_ATTEMPTS.delivery_id == delivery_id).order_by(None)
+    if wanted.before is not None:
+        statement = statement.where(_ATTEMPTS.number < wanted.before)
+    rows = await connection.execute(statement.order_by(_ATTEMPTS.number.desc()).limit(wanted.limit))
+    return [_attempt(row) for row in reversed(rows.all())]
 
 
 async def attempts_of(
@@ -126,8 +154,7 @@ async def attempts_of(
     rows = await connection.execute(_ATTEMPT.where(_ATTEMPTS.delivery_id.in_(delivery_ids)))
     attempts: dict[Id, list[WebhookAttemptResource]] = {key: [] for key in delivery_ids}
     for row in rows:
-        values = row._asdict()
-        attempts[values.pop("delivery_id")].append(WebhookAttemptResource.model_validate(values))
+        attempts[row.delivery_id].append(_attempt(row))
     return attempts
 
 
@@ -139,6 +166,12 @@ def subject_of(kind: str, subject_id: Id) -> str:
     group = kind.partition(".")[0]
     resource = _RESOURCES.get(group) or "".join(word.capitalize() for word in group.split("_"))
     return public_id(resource, subject_id)
+
+
+def _attempt(row: Row[*tuple[Any, ...]]) -> WebhookAttemptResource:
+    values = row._asdict()
+    del values["delivery_id"]
+    return WebhookAttemptResource.model_validate(values)
 
 
 def _render(row: Row[*tuple[Any, ...]]) -> WebhookDeliveryResource:

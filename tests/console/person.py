@@ -1,6 +1,7 @@
 """A person with a browser that has no JavaScript: follows links, sends forms, keeps cookies."""
 
 import re
+import shlex
 from html import unescape
 from typing import Self
 from urllib.parse import urlsplit
@@ -57,6 +58,17 @@ def shown(response: httpx2.Response, status: int = 200) -> str:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     return response.text
+
+
+def command_of(page: str) -> str:
+    """Return the command of the API that a page shows."""
+    [command] = re.findall(r'<code id="curl">(.*?)</code>', page)
+    return unescape(command)
+
+
+def url_in(command: str) -> str:
+    """Return the address that a command requests."""
+    return shlex.split(command)[3]
 
 
 def _has_all_headers(response: httpx2.Response) -> None:

@@ -16,7 +16,7 @@ from cardledger.ledger.queries.purchase_history import (
 )
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, made, ok
-from tests.console.person import Person, shown
+from tests.console.person import Person, command_of, shown, url_in
 from tests.console.stories import Stories, play
 from tests.waiting import eventually
 
@@ -287,6 +287,26 @@ def test_events_are_folded_in_a_thread_without_a_connection(
 
 def names(page: str) -> list[str]:
     return re.findall(r'<a href="/console/card-transactions/(CardTransaction:[^"]+)">', page)
+
+
+def test_the_command_of_the_list_has_its_filters(
+    person: Person, stories: Stories, api: Api
+) -> None:
+    tip = ok(api.get(f"/transactions/{stories.tip}"))
+    query = {
+        "status": "SETTLED",
+        "cardId": tip["cardId"],
+        "customerId": tip["customerId"],
+        "accountId": tip["accountId"],
+        "since": "2020-01-01",
+        "until": "2100-01-01T00:00",
+    }
+
+    page = shown(person.get("/card-transactions", **query))
+
+    found = ok(api.http.get(url_in(command_of(page))))["data"]
+    assert [each["id"] for each in found] == names(page)
+    assert stories.tip in names(page)
 
 
 def test_filters_select_and_an_empty_field_is_none(

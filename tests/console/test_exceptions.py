@@ -9,7 +9,7 @@ import pytest
 from cardledger.api.app import ApiConfig, create_app
 from tests.api.support import Api, new_tenant, ok, serving, url_of
 from tests.connection_guard import GuardedApp
-from tests.console.person import Person, shown
+from tests.console.person import Person, command_of, shown, url_in
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,18 @@ def test_filters_name_own_accounts_only(
     assert owing[0] in shown(person.get("/exceptions", accountId=account))
     for query in ({"accountId": foreign}, {"currency": "EUR"}):
         assert "No open exception matches." in shown(person.get("/exceptions", **query))
+
+
+def test_the_command_has_every_filter(person: Person, api: Api, owing: tuple[str, str]) -> None:
+    found = ok(api.get(f"/transactions/{owing[0]}"))
+    query = {"accountId": found["accountId"], "customerId": found["customerId"]}
+
+    plain = command_of(shown(person.get("/exceptions", **query)))
+    of_euros = command_of(shown(person.get("/exceptions", **query, currency="EUR")))
+
+    assert {each["id"] for each in ok(api.http.get(url_in(plain)))["data"]} == set(owing)
+    selected = """ | jq '.data |= map(select(.owedAmount.currency.code == "EUR"))'"""
+    assert of_euros == plain + selected
 
 
 def test_another_platform_has_no_exception(

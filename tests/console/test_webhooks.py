@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from html import unescape
 
 import httpx2
+import psycopg
 import pytest
 import structlog
 from structlog.contextvars import merge_contextvars
@@ -12,9 +13,10 @@ from structlog.testing import capture_logs
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT, forms
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok
-from tests.console.person import Person, shown
+from tests.console.person import Person, command_of, shown, url_in
 from tests.receiver import Receiver
 from tests.waiting import eventually
 
@@ -122,6 +124,55 @@ def test_deliveries_have_pages(person: Person, api: Api, endpoint: str) -> None:
     assert [len(each) for each in rows] == [2, 2]
     assert not set(rows[0]) & set(rows[1])
     shown(person.http.get(ROOT + edited), 400)
+
+
+def test_the_command_has_every_filter(person: Person, api: Api, endpoint: str) -> None:
+    purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
+    key = delivery(api, "DELIVERED", subjectId=purchase)
+    query = {
+        "endpointId": endpoint,
+        "subjectId": purchase,
+        "state": "DELIVERED",
+        "type": "CARD_TRANSACTION.AUTHORIZED",
+        "since": "2020-01-01T12:00",
+        "until": "2100-01-01",
+    }
+
+    url = url_in(command_of(shown(person.get("/webhooks/deliveries", **query))))
+
+    assert set(httpx2.URL(url).params) == set(query)
+    assert [each["id"] for each in ok(api.http.get(url))["data"]] == [key]
+
+
+def test_attempts_have_pages(
+    person: Person, api: Api, receiver: Receiver, endpoint: str, database_url: DatabaseUrl
+) -> None:
+    receiver.reply_always(Reply(status=500))
+    purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
+    key = failing(api, endpoint, purchase)
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at,"
+            " duration_ms, status) SELECT a.delivery_id, a.number + n, a.customer_id,"
+            " a.attempted_at, 1, 500 FROM webhook_attempts a, generate_series(1000, 1059) AS n"
+            " WHERE a.delivery_id = %s AND a.number = 1",
+            [key.partition(":")[2]],
+        )
+
+    first = shown(person.get(f"/webhooks/deliveries/{key}"))
+    second = shown(person.get(f"/webhooks/deliveries/{key}", before=numbers(first)[-1]))
+
+    assert numbers(first) == list(range(1060, 1010, -1))
+    assert numbers(second)[:10] == list(range(1010, 1000, -1))
+    assert numbers(second)[-1] == 1
+    assert f'rel="next" href="/console/webhooks/deliveries/{key}?before=1011"' in first
+    assert 'rel="next"' not in second
+    shown(person.get(f"/webhooks/deliveries/{key}", before=2**31), 400)
+
+
+def numbers(page: str) -> list[int]:
+    attempts = page.partition('id="attempts-title"')[2].partition("</table>")[0]
+    return [int(each) for each in re.findall(r'<th scope="row">(\d+)</th>', attempts)]
 
 
 def test_a_delivery_shows_payload_and_every_attempt_as_text(

@@ -7,10 +7,10 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation, picture, rendering
 from cardledger.api.console.context import ConsoleContext, Viewer
-from cardledger.api.console.filters import Amount, Filters, Moment, Sent
+from cardledger.api.console.filters import Amount, Filters, Moment
+from cardledger.api.console.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
-from cardledger.api.http.responses import Listing
 from cardledger.ledger.queries import card_transactions, purchase_history, purchase_messages
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.storage import paging
@@ -50,41 +50,41 @@ async def list_card_transactions(
     request: Request, query: Annotated[CardTransactionsQuery, Query()], call: Viewer
 ) -> Response:
     """List card transactions by creation, the newest first."""
-    listing = Listing(call, "console card transactions", query)
     least = query.min_amount
-    async with call.snapshot() as connection:
-        page = await card_transactions.page(
+    filters = CardTransactionFilters(
+        status=query.status,
+        card_id=query.card_id,
+        customer_id=query.customer_id,
+        account_id=query.account_id,
+        created_from=query.since,
+        created_to=query.until,
+        currency=None if least is None else least.currency,
+        min_amount=None if least is None else least.minor_units,
+    )
+    return await list_page(
+        request,
+        call,
+        query,
+        lambda connection, wanted: card_transactions.page(
             connection,
             platform_id=call.platform_id,
-            filters=CardTransactionFilters(
-                status=query.status,
-                card_id=query.card_id,
-                customer_id=query.customer_id,
-                account_id=query.account_id,
-                created_from=query.since,
-                created_to=query.until,
-                currency=None if least is None else least.currency,
-                min_amount=None if least is None else least.minor_units,
-            ),
-            wanted=listing.wanted(newest_first=True),
+            filters=filters,
+            wanted=wanted,
             count_limit=0,  # A total would cost more than the page.
-        )
-    return rendering.page(
-        request,
-        "card_transactions.html",
-        call=call,
-        part=_PART,
-        query=query,
-        sent=Sent(request.query_params),
-        statuses=get_args(CardTransactionStatus),
-        items=page.items,
-        next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(
-            request,
-            call,
-            "/transactions?type=CARD",
-            {"data": [item.wire() for item in page.items]},
         ),
+        template="card_transactions.html",
+        part=_PART,
+        api=rendering.with_filters(
+            "/transactions?type=CARD",
+            request.query_params,
+            {"startDate": query.since, "endDate": query.until},
+            status="status",
+            cardId="cardId",
+            customerId="customerId",
+            accountIdentifier="accountId",
+        ),
+        query=query,
+        statuses=get_args(CardTransactionStatus),
     )
 
 

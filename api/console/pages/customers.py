@@ -6,10 +6,10 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation, rendering
 from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters, Moment, Sent
+from cardledger.api.console.filters import Filters, Moment
+from cardledger.api.console.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
-from cardledger.api.http.responses import Listing
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.cards.registry import CardFilters
 from cardledger.ledger.customers import registry as customers
@@ -45,42 +45,35 @@ async def list_customers(
     request: Request, query: Annotated[CustomersQuery, Query()], call: Viewer
 ) -> Response:
     """List customers by creation, the newest first, deleted ones included."""
-    listing = Listing(call, "console customers", query)
-    async with call.snapshot() as connection:
-        page = await customers.page(
+    filters = CustomerFilters(
+        platform_customer_id=query.platform_customer_id,
+        customer_type=query.customer_type,
+        created_from=query.since,
+        created_to=query.until,
+        with_deleted=True,
+    )
+    return await list_page(
+        request,
+        call,
+        query,
+        lambda connection, wanted: customers.page(
             connection,
             platform_id=call.platform_id,
-            filters=CustomerFilters(
-                platform_customer_id=query.platform_customer_id,
-                customer_type=query.customer_type,
-                created_from=query.since,
-                created_to=query.until,
-                with_deleted=True,
-            ),
-            wanted=listing.wanted(newest_first=True),
+            filters=filters,
+            wanted=wanted,
             count_limit=0,
-        )
-    return rendering.page(
-        request,
-        "customers.html",
-        call=call,
-        part=_PART,
-        lists=navigation.HOLDERS,
-        sent=Sent(request.query_params),
-        types=get_args(_CustomerType),
-        items=page.items,
-        next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(
-            request,
-            call,
-            rendering.with_filters(
-                "/customers?isIncludingDeleted=true&limit=50",
-                request.query_params,
-                platformCustomerId="platformCustomerId",
-                customerType="customerType",
-            ),
-            {"data": [item.wire() for item in page.items]},
         ),
+        template="customers.html",
+        part=_PART,
+        api=rendering.with_filters(
+            "/customers?isIncludingDeleted=true&limit=50",
+            request.query_params,
+            {"createdAfter": query.since, "createdBefore": query.until},
+            platformCustomerId="platformCustomerId",
+            customerType="customerType",
+        ),
+        lists=navigation.HOLDERS,
+        types=get_args(_CustomerType),
     )
 
 

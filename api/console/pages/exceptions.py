@@ -73,11 +73,18 @@ async def list_exceptions(
             rendering.with_filters(
                 "/transactions?type=CARD&status=EXCEPTION",
                 request.query_params,
+                accountIdentifier="accountId",
                 customerId="customerId",
             ),
             {"data": [item.resource.wire() for item in page.items]},
+            selected=None if query.currency is None else _of_currency(query.currency),
         ),
     )
+
+
+def _of_currency(currency: str) -> str:
+    """Return the condition on the currency, which the list of the API has no filter for."""
+    return f'.owedAmount.currency.code == "{currency}"'
 
 
 @sandbox_router.get(f"{_PART.path}/{{card_transaction_id}}/fund")

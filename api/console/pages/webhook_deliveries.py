@@ -7,20 +7,23 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import ROOT, formats, forms, navigation, rendering
 from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters, Moment, Sent
+from cardledger.api.console.filters import Filters, Moment
 from cardledger.api.console.forms import Managing
+from cardledger.api.console.list_page import list_page
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.http.errors import not_found
-from cardledger.api.http.responses import Listing
 from cardledger.ledger.webhooks import deliveries
+from cardledger.ledger.webhooks.deliveries import AttemptPage
 from cardledger.schema.wire.common import WebhookDeliveryId, WebhookEndpointId, public_id
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.endpoints import DeliveryState, SubjectId
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 _PART: Final = navigation.WEBHOOKS
-_DELIVERIES: Final = f"{_PART.path}/deliveries"
+_DELIVERIES: Final = navigation.DELIVERIES
 _PAYLOAD_CHARACTERS: Final = 200_000
+_ATTEMPTS: Final = 50  # Of a page.
+_MAX_ATTEMPTS: Final = 2**31 - 1  # `number` is an integer of PostgreSQL.
 
 _PAGES: Final = {
     "CardTransaction": navigation.CARD_TRANSACTIONS.path,
@@ -50,61 +53,77 @@ async def list_deliveries(
     request: Request, query: Annotated[DeliveriesQuery, Query()], call: Viewer
 ) -> Response:
     """List deliveries by creation, the newest first."""
-    listing = Listing(call, "console webhook deliveries", query)
-    async with call.snapshot() as connection:
-        page = await deliveries.page(
+    filters = deliveries.DeliveryFilters(
+        endpoint_id=query.endpoint_id,
+        type=query.type,
+        subject_ids=[] if query.subject_id is None else [query.subject_id],
+        state=query.state,
+        since=query.since,
+        until=query.until,
+    )
+    return await list_page(
+        request,
+        call,
+        query,
+        lambda connection, wanted: deliveries.page(
             connection,
             platform_id=call.platform_id,
-            filters=deliveries.DeliveryFilters(
-                endpoint_id=query.endpoint_id,
-                type=query.type,
-                subject_ids=[] if query.subject_id is None else [query.subject_id],
-                state=query.state,
-                since=query.since,
-                until=query.until,
-            ),
-            wanted=listing.wanted(newest_first=True),
+            filters=filters,
+            wanted=wanted,
             count_limit=0,
-        )
-    return rendering.page(
-        request,
-        "webhook_deliveries.html",
-        call=call,
+        ),
+        template="webhook_deliveries.html",
         part=_PART,
-        sent=Sent(request.query_params),
+        api=rendering.with_filters(
+            "/webhooks/deliveries",
+            request.query_params,
+            {"since": query.since, "until": query.until},
+            endpointId="endpointId",
+            state="state",
+            type="type",
+            subjectId="subjectId",
+        ),
         states=get_args(DeliveryState),
         types=sorted(kind.value for kind in WebhookType),
-        deliveries=page.items,
-        next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(
-            request, call, "/webhooks/deliveries", {"data": [each.wire() for each in page.items]}
-        ),
     )
 
 
 @router.get(f"{_DELIVERIES}/{{delivery_id}}")
-async def show_delivery(request: Request, delivery_id: WebhookDeliveryId, call: Viewer) -> Response:
-    """Show a delivery with its payload and every attempt."""
+async def show_delivery(
+    request: Request,
+    delivery_id: WebhookDeliveryId,
+    call: Viewer,
+    before: Annotated[int | None, Query(ge=1, le=_MAX_ATTEMPTS)] = None,
+) -> Response:
+    """Show a delivery with its payload, and a page of its attempts: those before a number."""
     async with call.snapshot() as connection:
         delivery = await deliveries.get(
-            connection, platform_id=call.platform_id, delivery_id=delivery_id
+            connection,
+            platform_id=call.platform_id,
+            delivery_id=delivery_id,
+            attempts=AttemptPage(before=before, limit=_ATTEMPTS + 1),
         )
     if delivery is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "webhook delivery")
     name = public_id("WebhookDelivery", delivery_id)
     payload = json.dumps(delivery.payload, indent=2, ensure_ascii=False)
+    found = delivery.attempt_list or []
+    attempts = found[-_ATTEMPTS:][::-1]
+    shown = delivery.model_copy(update={"attempt_list": attempts[::-1]})
     return rendering.page(
         request,
         "webhook_delivery.html",
         call=call,
         part=_PART,
         delivery=delivery,
-        attempts=delivery.attempt_list or [],
+        attempts=attempts,
+        before=before,
+        next_before=attempts[-1].number if len(found) > _ATTEMPTS else None,
         name=name,
         subject_page=_page_of(delivery.subject_id),
         payload=formats.visible_json(payload[:_PAYLOAD_CHARACTERS]),
         key=forms.new_key(),
-        api=rendering.api_call(request, call, f"/webhooks/deliveries/{name}", delivery.wire()),
+        api=rendering.api_call(request, call, f"/webhooks/deliveries/{name}", shown.wire()),
     )
 
 

@@ -22,7 +22,7 @@ from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.WEBHOOKS
 _ENDPOINTS: Final = f"{_PART.path}/endpoints"
-_DELIVERIES: Final = f"{_PART.path}/deliveries"
+_DELIVERIES: Final = navigation.DELIVERIES
 _LATEST: Final = 10
 _STATES: Final = {"enable": "ENABLED", "disable": "DISABLED"}
 _REPLAYED_FROM: Final = timedelta(days=1)  # What the form of a replay begins with.
