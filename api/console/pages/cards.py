@@ -1,15 +1,19 @@
-"""Cards: the list, and one with its card transactions. The number of a card is nowhere."""
+"""Cards: the list, and one with its card transactions and forms that freeze and close it.
+
+The number of a card is nowhere.
+"""
 
 from typing import Annotated, Final, get_args
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import navigation, rendering
+from cardledger.api.console import forms, navigation, rendering
 from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters, Sent
-from cardledger.api.console.routing import console_router
-from cardledger.api.http.errors import not_found
-from cardledger.api.http.responses import Listing
+from cardledger.api.console.filters import Filters
+from cardledger.api.console.forms import Managing
+from cardledger.api.console.list_page import list_page
+from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.http.errors import invalid_field, not_found
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.cards.registry import CardFilters
 from cardledger.ledger.queries import card_transactions
@@ -22,6 +26,8 @@ from cardledger.schema.wire.errors import Code
 _PART: Final = navigation.ACCOUNTS
 _PATH: Final = navigation.CARDS.path
 _LATEST: Final = 20
+_STATES: Final = {"freeze": "FROZEN", "unfreeze": "ACTIVE", "close": "CLOSED"}
+_CHANGED: Final = (409, "The card has changed since this form was shown; reload its page.")
 
 router = console_router()
 
@@ -40,43 +46,35 @@ async def list_cards(
     request: Request, query: Annotated[CardsQuery, Query()], call: Viewer
 ) -> Response:
     """List cards by creation, the newest first."""
-    listing = Listing(call, "console cards", query)
-    async with call.snapshot() as connection:
-        page = await cards.page(
+    filters = CardFilters(
+        cardholder_id=query.customer_id,
+        account_id=query.account_id,
+        platform_card_id=query.platform_card_id,
+        state=query.state,
+    )
+    return await list_page(
+        request,
+        call,
+        query,
+        lambda connection, wanted: cards.page(
             connection,
             platform_id=call.platform_id,
-            filters=CardFilters(
-                cardholder_id=query.customer_id,
-                account_id=query.account_id,
-                platform_card_id=query.platform_card_id,
-                state=query.state,
-            ),
-            wanted=listing.wanted(newest_first=True),
+            filters=filters,
+            wanted=wanted,
             count_limit=0,
-        )
-    return rendering.page(
-        request,
-        "cards.html",
-        call=call,
-        part=_PART,
-        lists=navigation.HOLDERS,
-        sent=Sent(request.query_params),
-        states=get_args(CardState),
-        items=page.items,
-        next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(
-            request,
-            call,
-            rendering.with_filters(
-                "/cards?limit=50",
-                request.query_params,
-                cardholderId="customerId",
-                accountId="accountId",
-                platformCardId="platformCardId",
-                state="state",
-            ),
-            {"data": [item.wire() for item in page.items]},
         ),
+        template="cards.html",
+        part=_PART,
+        api=rendering.with_filters(
+            "/cards?limit=50",
+            request.query_params,
+            cardholderId="customerId",
+            accountId="accountId",
+            platformCardId="platformCardId",
+            state="state",
+        ),
+        lists=navigation.HOLDERS,
+        states=get_args(CardState),
     )
 
 
@@ -104,5 +102,29 @@ async def show_card(request: Request, card_id: CardId, call: Viewer) -> Response
         name=name,
         latest=latest.items,
         has_more=latest.last is not None,
+        key=forms.new_key,
         api=rendering.api_call(request, call, f"/cards/{name}", card.wire()),
     )
+
+
+@router.post(f"{_PATH}/{{card_id}}/{{change}}")
+async def change_state(
+    request: Request, action: Managing, card_id: CardId, change: str
+) -> Response:
+    """Freeze, unfreeze or close a card, once that is confirmed, and lead to it."""
+    if change not in _STATES:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "page")
+    if action.fields.get("confirmed") != "yes":
+        raise invalid_field("confirmed", "confirm what is to be done with this card")
+    async with action.call.snapshot() as connection:
+        card = await cards.get(connection, platform_id=action.call.platform_id, card_id=card_id)
+    if card is None:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "card")
+    name, state = public_id("Card", card_id), _STATES[change]
+    # A PATCH has no Idempotency-Key: a form that is sent again finds a card that has changed.
+    if action.fields.get("as_of") != card.updated_at.isoformat():
+        return redirect(f"{_PATH}/{name}") if card.state == state else failure(request, *_CHANGED)
+    answer = await action.run("PATCH", f"/cards/{name}", {"state": state})
+    if not answer.is_success:
+        return failure(request, answer.status, answer.message)
+    return redirect(f"{_PATH}/{name}")
