@@ -22,6 +22,7 @@ from cardledger.api.console import shown_settings
 from cardledger.api.console.services import OFF as CONSOLE_OFF
 from cardledger.api.console.services import ConsoleConfig
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
+from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
@@ -184,15 +185,23 @@ class ApiConfig:
 
 
 def create_app(
-    config: ApiConfig, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    config: ApiConfig,
+    *,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    examine: Examine | None = None,
 ) -> FastAPI:
-    """Return the application; it opens no connection before it starts."""
+    """Return the application; it opens no connection before it starts.
+
+    `examine` is what the console shows about the installation.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with (
             _services(config, clock) as services,
-            console_services.running(config.console, config.database_url) as app.state.console,
+            console_services.running(
+                config.console, config.database_url, examine
+            ) as app.state.console,
         ):
             app.state.services = services
             yield

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from cardledger.api.console.rates import RateMemory
+from cardledger.api.health.examination import Examination, Examine
 from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 
 
@@ -37,13 +38,20 @@ class ConsoleServices:
     mode: ConsoleMode
     snapshots: SnapshotConnections
     rates: RateMemory
+    examination: Examination
 
 
 @asynccontextmanager
-async def running(config: ConsoleConfig, database_url: str) -> AsyncIterator[ConsoleServices]:
+async def running(
+    config: ConsoleConfig, database_url: str, examine: Examine | None = None
+) -> AsyncIterator[ConsoleServices]:
     """Yield the services of the console; connections open with the first page."""
     snapshots = SnapshotConnections(config.database_url or database_url)
+    examination = Examination(examine)
     try:
-        yield ConsoleServices(mode=config.mode, snapshots=snapshots, rates=RateMemory())
+        yield ConsoleServices(
+            mode=config.mode, snapshots=snapshots, rates=RateMemory(), examination=examination
+        )
     finally:
+        await examination.close()
         await snapshots.dispose()

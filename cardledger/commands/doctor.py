@@ -6,14 +6,12 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from redis import Redis, RedisError
-from redis.exceptions import NoPermissionError
 from rich.text import Text
 
 from cardledger.config import configuration
@@ -28,19 +26,17 @@ from cardledger.embedded.servers import (
 )
 from cardledger.install import (
     credentials,
+    database_findings,
     databases,
     hosts,
-    key_check,
-    message_findings,
     production,
     ready_file,
-    role_findings,
+    redis_findings,
 )
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import connections, migrate
-from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
 
 _OLDEST_PYTHON: Final = (3, 11)
 _FREE_SPACE_BYTES: Final = 1024**3
@@ -174,10 +170,13 @@ def _postgres(
         return
     try:
         with connection:
-            roles = role_findings.examine(
-                connection, is_running=found is not None, for_production=for_production
+            yield from _database(
+                connection,
+                url,
+                settings,
+                is_running=found is not None,
+                for_production=for_production,
             )
-            yield from _database(connection, url, settings, roles)
     except psycopg.OperationalError as error:  # The server fell silent or ended in between.
         yield _unanswered(url, error)
 
@@ -195,28 +194,22 @@ def _database(
     connection: psycopg.Connection[Any],
     url: DatabaseUrl,
     settings: Settings,
-    roles: Iterator[Finding],
+    *,
+    is_running: bool,
+    for_production: bool,
 ) -> Iterator[Finding]:
     yield _version(connection, url)
-    yield from _durability(connection)
+    yield from database_findings.durability(connection)
     schema = _schema(connection, url)
     yield schema
-    if schema.state != FAIL:
-        yield from roles
-        yield _triggers(connection)
-        yield _shown("stalls", lambda: _stalls(connection))
-        yield _shown("inbox", lambda: message_findings.forged(connection))
-        yield _shown("enqueued events", lambda: message_findings.enqueued(connection))
     is_readable = schema.state != FAIL
-    yield _shown("secret key", lambda: _secret_key(settings, connection if is_readable else None))
-
-
-def _shown(name: str, check: Callable[[], Finding]) -> Finding:
-    """Return the finding of `check`, for which the login of a process may lack a right."""
-    try:
-        return check()
-    except psycopg.errors.InsufficientPrivilege:
-        return Finding(name=name, state=OK, detail="not shown to this login")
+    if is_readable:
+        yield from database_findings.of_schema(
+            connection, is_running=is_running, for_production=for_production
+        )
+    yield database_findings.shown(
+        "secret key", lambda: _secret_key(settings, connection if is_readable else None)
+    )
 
 
 def _hosts(url: DatabaseUrl) -> Iterator[Finding]:
@@ -272,17 +265,6 @@ def _version(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
     return Finding(name="PostgreSQL", state=OK, detail=detail)
 
 
-def _durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
-    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-        value = _one(connection, "SELECT current_setting(%s)", setting)
-        if value == "off":
-            fix = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
-            detail = "off: a crash may lose acknowledged events"
-            yield Finding(name=setting, state=FAIL, detail=detail, fix=fix)
-        else:
-            yield Finding(name=setting, state=OK, detail=value)
-
-
 def _schema(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
     try:
         revision, problem = databases.current(url), databases.schema_problem(url)
@@ -298,54 +280,6 @@ def _schema(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
         )
     database = connection.info.dbname
     return Finding(name="schema", state=OK, detail=f"revision {revision} in {database}")
-
-
-def _schema_name(connection: psycopg.Connection[Any]) -> str:
-    """Return the PostgreSQL schema of the tables; `psql` without our URL does not know it."""
-    return str(_one(connection, "SELECT current_schema()"))
-
-
-_GUARDED: Final = """
-    SELECT tgrelid::regclass::text FROM pg_trigger
-    WHERE tgname = 'append_only' AND tgenabled = 'A'
-"""
-
-
-def _triggers(connection: psycopg.Connection[Any]) -> Finding:
-    guarded = {row[0] for row in connection.execute(_GUARDED)}
-    tables = (*APPEND_ONLY, *UNCHANGED)
-    missing = [table.name for table in tables if table.name not in guarded]
-    if missing:
-        table = f"{_schema_name(connection)}.{missing[0]}"
-        enable = f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only"
-        return Finding(
-            name="append-only",
-            state=FAIL,
-            detail=f"trigger disabled or missing on {', '.join(missing)}",
-            fix=f"psql -c '{enable}'",
-        )
-    return Finding(name="append-only", state=OK, detail=f"enforced on {len(tables)} tables")
-
-
-_STALLED: Final = """
-    SELECT count(*) FILTER (WHERE is_whole_queue), count(*) FILTER (WHERE NOT is_whole_queue),
-        min(since)
-    FROM stalled_queues
-"""
-
-
-def _stalls(connection: psycopg.Connection[Any]) -> Finding:
-    [(queues, cardholders, since)] = connection.execute(_STALLED)
-    if not queues and not cardholders:
-        return Finding(name="stalls", state=OK, detail="no queue and no cardholder is stalled")
-    columns = "lane, shard, is_whole_queue, customer_id, error, since"
-    return Finding(
-        name="stalls",
-        state=FAIL if queues else WARN,
-        detail=f"{queues} queue(s) and {cardholders} cardholder(s) have internal errors, the first"
-        f" since {since:%Y-%m-%d %H:%M:%S %Z}; they continue by themselves after the repair",
-        fix=f"psql -c 'SELECT {columns} FROM {_schema_name(connection)}.stalled_queues'",
-    )
 
 
 def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) -> Finding:
@@ -368,17 +302,9 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
             fix=None if is_new else "export CARDLEDGER_SECRET_KEY=$(openssl rand -base64 48)",
         )
     source = "CARDLEDGER_SECRET_KEY" if settings.secret_key else str(kept.path)
-    closed = 0
     if connection:
         keys = KeyRing(credentials.with_others(settings, given))
-        _, closed = key_check.opened_and_closed(connection, keys)
-    if closed:
-        return Finding(
-            name="secret key",
-            state=FAIL,
-            detail=f"from {source}; {closed} platform(s) were encrypted with another key",
-            fix="export CARDLEDGER_SECRET_KEY=<the key that the database was set up with>",
-        )
+        return database_findings.secret_key(connection, keys, source=source)
     return Finding(name="secret key", state=OK, detail=f"from {source}")
 
 
@@ -393,48 +319,7 @@ def _redis(settings: Settings, found: Running | None) -> Iterator[Finding]:
     else:
         yield _own_redis(settings)
         return
-    try:
-        with Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
-            version = client.info("server")["redis_version"]
-            policy = _config(client, "maxmemory-policy")
-            is_kept = _config(client, "appendonly") == "yes" or bool(_config(client, "save"))
-    except NoPermissionError:
-        detail = "answers; its memory policy and persistence are not shown to this user"
-        yield Finding(name="Redis", state=OK, detail=detail)
-        return
-    except (RedisError, OSError) as error:
-        yield Finding(
-            name="Redis",
-            state=FAIL,
-            detail=f"does not answer: {error}; the system works without Redis, but slower",
-            fix="redis-server --appendonly yes, or set REDIS_URL to a running server",
-        )
-        return
-    yield Finding(name="Redis", state=OK, detail=f"{version} answers")
-    yield _memory_policy(policy)
-    yield _persistence(is_kept=is_kept)
-
-
-def _memory_policy(policy: str) -> Finding:
-    if policy in {"noeviction", ""}:
-        return Finding(name="Redis memory", state=OK, detail=policy or "managed by the provider")
-    return Finding(
-        name="Redis memory",
-        state=FAIL,
-        detail=f"{policy}: it evicts notifications when its memory is full",
-        fix="redis-cli CONFIG SET maxmemory-policy noeviction",
-    )
-
-
-def _persistence(*, is_kept: bool) -> Finding:
-    if is_kept:
-        return Finding(name="Redis persistence", state=OK, detail="on")
-    return Finding(
-        name="Redis persistence",
-        state=WARN,
-        detail="off; nothing is lost, but events wait for the next sweep after a restart",
-        fix="redis-cli CONFIG SET appendonly yes",
-    )
+    yield from redis_findings.examine(url)
 
 
 def _own_redis(settings: Settings) -> Finding:
@@ -454,20 +339,7 @@ def _own_redis(settings: Settings) -> Finding:
     return Finding(name="Redis", state=state, detail=detail, fix=fix)
 
 
-def _config(client: "Redis", name: str) -> str:
-    try:
-        return str(client.config_get(name).get(name, ""))
-    except RedisError:  # Managed servers refuse the command.
-        return ""
-
-
 # --- helpers -----------------------------------------------------------------------------------
-
-
-def _one(connection: psycopg.Connection[Any], query: str, *arguments: object) -> Any:  # noqa: ANN401
-    row = connection.execute(query, arguments).fetchone()
-    assert row is not None, query
-    return row[0]
 
 
 def _first_line(error: BaseException) -> str:

@@ -52,10 +52,14 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 
     from cardledger.api.app import create_app
     from cardledger.api.connections.server import server_config
+    from cardledger.install.installation_report import examiner
 
     limits = connection_limits(settings, open_files=open_files.raise_limit())
+    served = api_config(settings, is_on_loopback=listens_on is None)
     config = server_config(
-        create_app(api_config(settings, is_on_loopback=listens_on is None)),
+        create_app(
+            served, examine=examiner(served.database_url, served.redis_url, served.secret_key)
+        ),
         limits,
         host=settings.host,
         port=settings.port,

@@ -9,9 +9,12 @@ that wait for their client while the watch of their worker is silent, and ends t
 (docs/decisions/0028).
 """
 
+import os
+import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
+from time import time
 from typing import Any, Final
 
 import psycopg
@@ -42,12 +45,38 @@ _TRANSACTION_TIMEOUT: Final = "SET transaction_timeout = '60s'"
 _TRANSACTION_TIMEOUT_VERSION: Final = 17_00_00
 
 _BATCH: Final = "cardledger batch"
-_WATCH: Final = "cardledger watch"
+
+WATCH: Final = "cardledger watch"
+"""The name of the watch of a worker, before the id of the worker."""
+
+WEBHOOKS: Final = "cardledger webhooks"
+"""The name of the connections by which a worker sends webhooks, before its id."""
+
+_WORKER_ID: Final = re.compile(r"([0-9a-f]{12})\.([0-9]{1,10})\.([0-9]{1,11})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerId:
+    """What the id of a worker says about it."""
+
+    pid: int
+    began_at: datetime
+
+    @classmethod
+    def parse(cls, text: str) -> "WorkerId | None":
+        """Return what `text` says; None: it is not the id of a worker process."""
+        found = _WORKER_ID.fullmatch(text)
+        if found is None:
+            return None
+        return cls(pid=int(found[2]), began_at=datetime.fromtimestamp(int(found[3]), UTC))
 
 
 def new_worker_id() -> str:
-    """Return a name for the connections of a worker process, unlike that of any other."""
-    return token_hex(6)
+    """Return a name for the connections of this process, unlike that of any other worker.
+
+    It has the process id and the second of now, for people who look at the connections.
+    """
+    return f"{token_hex(6)}.{os.getpid()}.{int(time())}"
 
 
 def batch_engine(url: str, worker_id: str | None = None, **options: Any) -> Engine:  # noqa: ANN401 - handed through
@@ -60,7 +89,7 @@ def batch_engine(url: str, worker_id: str | None = None, **options: Any) -> Engi
 
 def watch_engine(url: str, worker_id: str) -> Engine:
     """Return an engine for the watch of the worker `worker_id`: one connection, for `end_stale`."""
-    name = f"{_WATCH} {worker_id}"
+    name = f"{WATCH} {worker_id}"
     return sync_engine(url, application_name=name, pool_size=1, max_overflow=0)
 
 
@@ -98,7 +127,7 @@ _END_STALE: Final = f"""
             OR NOT EXISTS (
                 SELECT FROM pg_stat_activity w
                 WHERE w.datname = current_database() AND w.usename = current_user
-                    AND w.application_name = replace(b.application_name, '{_BATCH}', '{_WATCH}')
+                    AND w.application_name = replace(b.application_name, '{_BATCH}', '{WATCH}')
                     AND w.query_start > clock_timestamp() - %(lease)s
             )
         )

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -115,6 +116,25 @@ def test_each_process_logs_in_as_its_own_role(system: Up) -> None:
     found = support.run("doctor", "--json", "--data-dir", str(system.data_dir))
     states = {one["name"]: one["state"] for one in json.loads(found.stdout)["findings"]}
     assert (states["process roles"], states["role in use"]) == ("ok", "ok")
+
+
+def test_the_console_shows_the_findings_of_doctor_and_the_workers(system: Up) -> None:
+    ready = system.ready
+    root = httpx2.URL(ready["baseUrl"]).join("/console")
+    login = {"client_id": ready["clientId"], "client_secret": ready["clientSecret"]}
+    of_workers = [f"<td>{ready['pids'][name]}</td>" for name in ("worker-1", "webhooks")]
+
+    with httpx2.Client(headers={"Origin": str(root.join("/")).rstrip("/")}) as browser:
+        browser.post(f"{root}/login", data=login)
+
+        def page() -> str | None:
+            found = browser.get(f"{root}/system").text
+            return found if all(row in found for row in of_workers) else None
+
+        shown = eventually(page)
+
+    assert re.search(r'role in use</th><td><b class="fine">ok</b>', shown)
+    assert "decides events of every queue" in shown
 
 
 def test_each_worker_serves_its_metrics_on_a_port_of_its_own(system: Up) -> None:

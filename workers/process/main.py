@@ -149,16 +149,17 @@ class _Component(Protocol):
 def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Component]:
     """Return the components of `config.role`; a component that is woken comes before its waker."""
     best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
+    worker_id = batch_connections.new_worker_id()
     if config.role is WorkerRole.EVENTS:
-        events = _EventWorker(config, clock, best_effort, WebhookWakeup(best_effort))
+        events = _EventWorker(config, clock, best_effort, WebhookWakeup(best_effort), worker_id)
         return [best_effort, events, *_report(config, events)]
-    webhooks = _WebhookWorker(config, clock)
+    webhooks = _WebhookWorker(config, clock, worker_id)
     if config.role is WorkerRole.WEBHOOKS:
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
         return [webhooks, listener, *_report(config, webhooks)]
-    events = _EventWorker(config, clock, best_effort, webhooks)
+    events = _EventWorker(config, clock, best_effort, webhooks, worker_id)
     return [best_effort, webhooks, events, *_report(config, webhooks, events)]
 
 
@@ -191,11 +192,12 @@ class _WebhookWorker:
     metrics: Final = counted.OF_WEBHOOKS
     table_figures: Final = table_figures.OF_WEBHOOKS
 
-    def __init__(self, config: WorkerConfig, clock: Callable[[], datetime]) -> None:
+    def __init__(self, config: WorkerConfig, clock: Callable[[], datetime], worker_id: str) -> None:
         self._database: Final = sync_engine(
             config.database_url,
             keyed=True,
             waits_for_disk=False,
+            application_name=f"{batch_connections.WEBHOOKS} {worker_id}",
             pool_size=CONNECTIONS + 1,  # One for retention, which must not keep a webhook waiting.
             max_overflow=0,
         )
@@ -246,6 +248,7 @@ class _EventWorker:
         clock: Callable[[], datetime],
         best_effort: BestEffort,
         webhooks: Wakeable,
+        worker_id: str,
     ) -> None:
         """Reply over `best_effort`; wake `webhooks` when there may be webhooks to send.
 
@@ -257,7 +260,6 @@ class _EventWorker:
         self._issuer: Final = adapters.issuer
         # For the batches of every lane, for the sweeper's query, and for the mover.
         connections = _CONCURRENT_BATCHES * len(Lane) + 2
-        worker_id = batch_connections.new_worker_id()
         self._batch_database: Final = batch_connections.batch_engine(
             config.database_url, worker_id, pool_size=connections, max_overflow=0
         )

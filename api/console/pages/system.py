@@ -13,6 +13,7 @@ from cardledger.ledger.queries import platform_figures, versions
 
 _PART: Final = navigation.SYSTEM
 _SHOWN: Final = 50  # Requests of a page; errors are counted in all that are kept.
+_STATES: Final = {"ok": "fine", "warn": "owes", "fail": "bad"}  # As the style sheet has them.
 
 router = console_router()
 
@@ -20,8 +21,9 @@ router = console_router()
 @router.get(_PART.path)
 async def show_system(request: Request, call: Viewer) -> Response:
     """Show what this process runs on, what is checked, and what was asked of it."""
-    # Before the snapshot: it waits for an observation over a connection of its own.
+    # Before the snapshot: these wait for what is read over connections of their own.
     readiness = await call.services.readiness.answer()
+    report = await call.console.examination.answer()
     async with call.snapshot() as connection:
         postgresql = await versions.read(connection)
         figures = await platform_figures.read(
@@ -36,6 +38,8 @@ async def show_system(request: Request, call: Viewer) -> Response:
         part=_PART,
         state=readiness.state,
         failures=readiness.failures,
+        report=report,
+        states=_STATES,
         postgresql=postgresql,
         python=platform.python_version(),
         depths=figures.depths,

@@ -1,0 +1,90 @@
+"""What `cardledger doctor` finds about the installation, for a page of the console.
+
+It is examined in a thread, over a connection of its own, and an answer says what was found last. So
+no event loop stands still, and any number of callers cost one examination in ten seconds.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from cardledger.ledger.queries.running_workers import RunningWorker
+
+_FRESH_S: Final = 10.0
+_ANSWER_LIMIT_S: Final = 1.5  # What a caller waits for the first examination.
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A check and its result, `ok`, `warn` or `fail`; `fix` is the command that ends a problem."""
+
+    name: str
+    state: str
+    detail: str
+    fix: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was found; `workers` is None where PostgreSQL did not answer."""
+
+    at: datetime
+    checks: Sequence[Check]
+    workers: Sequence[RunningWorker] | None
+
+
+Examine = Callable[[], Report]
+"""Examines the installation; it takes seconds at most, and may be called in any thread."""
+
+
+class Examination:
+    """Examines the installation while it is asked."""
+
+    def __init__(self, examine: Examine | None, *, clock: Callable[[], float] = monotonic) -> None:
+        """Ask `examine`; None: the process has no way to."""
+        self._examine: Final = examine
+        self._clock: Final = clock
+        self._report: Report | None = None
+        self._began_at = float("-inf")
+        self._running: asyncio.Task[None] | None = None
+
+    async def answer(self) -> Report | None:
+        """Return what was found last; None: nothing has been found yet."""
+        is_running = self._running is not None and not self._running.done()
+        if self._examine is not None and not is_running and self._is_stale():
+            self._began_at = self._clock()
+            self._running = asyncio.create_task(self._look(self._examine), name="examination")
+        if self._report is None and self._running is not None:
+            await asyncio.wait([self._running], timeout=_ANSWER_LIMIT_S)
+        return self._report
+
+    async def close(self) -> None:
+        """Examine no more; a thread that does ends by its own limits."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    def _is_stale(self) -> bool:
+        return self._clock() - self._began_at >= _FRESH_S
+
+    async def _look(self, examine: Examine) -> None:
+        try:
+            self._report = await asyncio.to_thread(examine)
+        except Exception:  # noqa: BLE001 - a defect of ours must not end the page
+            self._report = Report(at=datetime.now(UTC), checks=[_FAILED], workers=None)
+            _log.exception("examination failed")
+
+
+_FAILED: Final = Check(
+    name="examination",
+    state="fail",
+    detail="the installation could not be examined; the log of the API says why",
+    fix="cardledger doctor",
+)

@@ -1,0 +1,114 @@
+"""What `cardledger doctor` and the console say about a database that answers and has a schema."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import psycopg
+
+from cardledger.install import key_check, message_findings, role_findings
+from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
+
+
+def durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
+    """Yield whether commits survive a crash of PostgreSQL."""
+    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        value = _one(connection, "SELECT current_setting(%s)", setting)
+        if value == "off":
+            fix = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
+            detail = "off: a crash may lose acknowledged events"
+            yield Finding(name=setting, state=FAIL, detail=detail, fix=fix)
+        else:
+            yield Finding(name=setting, state=OK, detail=value)
+
+
+def of_schema(
+    connection: psycopg.Connection[Any], *, is_running: bool, for_production: bool = False
+) -> Iterator[Finding]:
+    """Yield the findings about a database whose schema is that of this release.
+
+    `is_running`, `for_production`: as for `role_findings.examine`.
+    """
+    yield from role_findings.examine(
+        connection, is_running=is_running, for_production=for_production
+    )
+    yield _triggers(connection)
+    yield shown("stalls", lambda: _stalls(connection))
+    yield shown("inbox", lambda: message_findings.forged(connection))
+    yield shown("enqueued events", lambda: message_findings.enqueued(connection))
+
+
+def secret_key(connection: psycopg.Connection[Any], keys: KeyRing, *, source: str) -> Finding:
+    """Return whether `keys`, which are from `source`, open the secrets of the platforms."""
+    _, closed = key_check.opened_and_closed(connection, keys)
+    if closed:
+        return Finding(
+            name="secret key",
+            state=FAIL,
+            detail=f"from {source}; {closed} platform(s) were encrypted with another key",
+            fix="export CARDLEDGER_SECRET_KEY=<the key that the database was set up with>",
+        )
+    return Finding(name="secret key", state=OK, detail=f"from {source}")
+
+
+def shown(name: str, check: Callable[[], Finding]) -> Finding:
+    """Return the finding of `check`, for which the login of a process may lack a right."""
+    try:
+        return check()
+    except psycopg.errors.InsufficientPrivilege:
+        return Finding(name=name, state=OK, detail="not shown to this login")
+
+
+_GUARDED: Final = """
+    SELECT tgrelid::regclass::text FROM pg_trigger
+    WHERE tgname = 'append_only' AND tgenabled = 'A'
+"""
+
+
+def _triggers(connection: psycopg.Connection[Any]) -> Finding:
+    guarded = {row[0] for row in connection.execute(_GUARDED)}
+    tables = (*APPEND_ONLY, *UNCHANGED)
+    missing = [table.name for table in tables if table.name not in guarded]
+    if missing:
+        table = f"{_schema_name(connection)}.{missing[0]}"
+        enable = f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only"
+        return Finding(
+            name="append-only",
+            state=FAIL,
+            detail=f"trigger disabled or missing on {', '.join(missing)}",
+            fix=f"psql -c '{enable}'",
+        )
+    return Finding(name="append-only", state=OK, detail=f"enforced on {len(tables)} tables")
+
+
+_STALLED: Final = """
+    SELECT count(*) FILTER (WHERE is_whole_queue), count(*) FILTER (WHERE NOT is_whole_queue),
+        min(since)
+    FROM stalled_queues
+"""
+
+
+def _stalls(connection: psycopg.Connection[Any]) -> Finding:
+    [(queues, cardholders, since)] = connection.execute(_STALLED)
+    if not queues and not cardholders:
+        return Finding(name="stalls", state=OK, detail="no queue and no cardholder is stalled")
+    columns = "lane, shard, is_whole_queue, customer_id, error, since"
+    return Finding(
+        name="stalls",
+        state=FAIL if queues else WARN,
+        detail=f"{queues} queue(s) and {cardholders} cardholder(s) have internal errors, the first"
+        f" since {since:%Y-%m-%d %H:%M:%S %Z}; they continue by themselves after the repair",
+        fix=f"psql -c 'SELECT {columns} FROM {_schema_name(connection)}.stalled_queues'",
+    )
+
+
+def _schema_name(connection: psycopg.Connection[Any]) -> str:
+    """Return the PostgreSQL schema of the tables; `psql` without our URL does not know it."""
+    return str(_one(connection, "SELECT current_schema()"))
+
+
+def _one(connection: psycopg.Connection[Any], query: str, *arguments: object) -> Any:  # noqa: ANN401
+    row = connection.execute(query, arguments).fetchone()
+    assert row is not None, query
+    return row[0]

@@ -1,0 +1,112 @@
+"""The examination of an installation: in a thread, seldom, and never a reason that a page fails."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from cardledger.api.health import examination
+from cardledger.api.health.examination import Examination, Report
+from cardledger.install.installation_report import examiner
+from cardledger.ledger.queries import running_workers
+from cardledger.ledger.storage.batch_connections import WorkerId, new_worker_id
+from tests.api.support import SECRET_KEY, closed_port
+from tests.waiting import limit_s
+
+REPORT = Report(at=datetime(2026, 1, 31, tzinfo=UTC), checks=[], workers=[])
+
+
+def test_callers_share_an_examination_until_it_is_old() -> None:
+    times: list[int] = []
+    now = [0.0]
+
+    def examine() -> Report:
+        times.append(1)
+        return REPORT
+
+    async def ask() -> list[int]:
+        examined = Examination(examine, clock=lambda: now[0])
+        counts = []
+        for at in (0.0, 9.9, 10.1):
+            now[0] = at
+            answers = await asyncio.gather(*(examined.answer() for _ in range(5)))
+            assert answers == [REPORT] * 5
+            assert examined._running is not None
+            await examined._running
+            counts.append(len(times))
+        await examined.close()
+        return counts
+
+    assert asyncio.run(ask()) == [1, 1, 2]
+
+
+def test_a_slow_examination_keeps_no_caller_and_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(examination, "_ANSWER_LIMIT_S", 0.01)
+
+    def examine() -> Report:
+        goes_on.wait(limit_s())
+        return REPORT
+
+    async def ask() -> tuple[Report | None, Report | None]:
+        examined = Examination(examine)
+        first = await examined.answer()
+        goes_on.set()
+        assert examined._running is not None
+        await examined._running
+        return first, await examined.answer()
+
+    assert asyncio.run(ask()) == (None, REPORT)
+
+
+def test_an_examination_that_fails_is_a_finding() -> None:
+    def examine() -> Report:
+        raise RuntimeError("postgresql://user:secret@host")
+
+    report = asyncio.run(Examination(examine).answer())
+
+    assert report is not None
+    assert [(each.name, each.state) for each in report.checks] == [("examination", "fail")]
+    assert "secret" not in report.checks[0].detail
+
+
+def test_without_a_way_to_examine_there_is_no_report() -> None:
+    assert asyncio.run(Examination(None).answer()) is None
+
+
+def test_servers_that_are_away_are_findings_without_their_addresses() -> None:
+    port = closed_port()
+    database, redis = f"postgresql://nobody@127.0.0.1:{port}/away", f"redis://127.0.0.1:{port}/0"
+
+    report = examiner(database, redis, SECRET_KEY)()
+
+    assert [(each.name, each.state) for each in report.checks] == [
+        ("PostgreSQL", "fail"),
+        ("Redis", "fail"),
+    ]
+    assert not [each for each in report.checks if "127.0.0.1" in f"{each.detail}{each.fix}"]
+    assert report.workers is None
+
+
+def test_the_id_of_a_worker_says_its_process_and_its_beginning() -> None:
+    named = WorkerId.parse(new_worker_id())
+
+    assert named is not None
+    assert abs((datetime.now(UTC) - named.began_at).total_seconds()) < limit_s()
+    assert [WorkerId.parse(text) for text in ("slow", "0123456789ab.1", "x.1.1")] == [None] * 3
+
+
+def test_parts_of_a_worker_are_one_worker() -> None:
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    rows = [
+        ("cardledger watch 0123456789ab.7.1769817600", at),
+        ("cardledger webhooks 0123456789ab.7.1769817600", None),
+        ("cardledger watch slow", None),
+    ]
+
+    first, second = running_workers.named(rows)
+
+    assert (first.pid, first.began_at, first.last_statement_at) == (7, at, at)
+    assert (first.decides_events, first.sends_webhooks) == (True, True)
+    assert (second.id, second.pid, second.sends_webhooks) == ("slow", None, False)
