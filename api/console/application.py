@@ -4,8 +4,9 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from cardledger.api.console import ROOT, assets, login, navigation
-from cardledger.api.console.context import Viewer
+from cardledger.api.console import ROOT, navigation
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.html import assets
 from cardledger.api.console.pages import (
     accounts,
     card_transactions,
@@ -13,6 +14,7 @@ from cardledger.api.console.pages import (
     customers,
     exceptions,
     journal,
+    login,
     overview,
     search,
     simulator,

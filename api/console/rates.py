@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.rate_limits import remember
-from cardledger.ledger.queries import platform_figures
-from cardledger.ledger.queries.platform_figures import INTERVAL_S
+from cardledger.ledger.queries.console import platform_figures
+from cardledger.ledger.queries.console.platform_figures import INTERVAL_S
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
 from cardledger.schema.ids import Id
 

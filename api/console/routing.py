@@ -11,9 +11,10 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from typing_extensions import override
 
-from cardledger.api.console import ROOT, navigation, rendering
-from cardledger.api.console.context import ConsoleContext, NotLoggedInError
-from cardledger.api.console.headers import HEADERS
+from cardledger.api.console import ROOT, navigation
+from cardledger.api.console.access.context import ConsoleContext, NotLoggedInError
+from cardledger.api.console.html import rendering
+from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.http.errors import INTERNAL, ApiError
 from cardledger.api.http.middleware import shown as shown_path
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled, message_of

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from cardledger.ledger.queries.running_workers import RunningWorker
+from cardledger.ledger.queries.console.running_workers import RunningWorker
 
 _FRESH_S: Final = 10.0
 _ANSWER_LIMIT_S: Final = 1.5  # What a caller waits for the first examination.

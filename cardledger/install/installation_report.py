@@ -16,8 +16,8 @@ import psycopg
 from cardledger.api.health.examination import Check, Examine, Report
 from cardledger.install import database_findings, redis_findings
 from cardledger.install.findings import FAIL, WARN, Finding
-from cardledger.ledger.queries import running_workers
-from cardledger.ledger.queries.running_workers import RunningWorker
+from cardledger.ledger.queries.console import running_workers
+from cardledger.ledger.queries.console.running_workers import RunningWorker
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.schema import compatibility, connections
 

@@ -9,7 +9,7 @@ import pytest
 from cardledger.api.health import examination
 from cardledger.api.health.examination import Examination, Report
 from cardledger.install.installation_report import examiner
-from cardledger.ledger.queries import running_workers
+from cardledger.ledger.queries.console import running_workers
 from cardledger.ledger.storage.batch_connections import WorkerId, new_worker_id
 from tests.api.support import SECRET_KEY, closed_port
 from tests.waiting import limit_s

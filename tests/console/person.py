@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from cardledger.api.console import ROOT
-from cardledger.api.console.headers import HEADERS
+from cardledger.api.console.html.headers import HEADERS
 from tests.api.support import TIMEOUT_S, Tenant
 
 

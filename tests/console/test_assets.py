@@ -9,8 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from cardledger.api.console import ROOT, assets, rendering
-from cardledger.api.console.headers import POLICY
+from cardledger.api.console import ROOT
+from cardledger.api.console.html import assets, rendering
+from cardledger.api.console.html.headers import POLICY
 from tests.console.person import Person
 
 TEMPLATES = sorted(rendering.TEMPLATES.iterdir())

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries import purchase_history, purchase_messages
-from cardledger.ledger.queries.purchase_history import (
+from cardledger.ledger.queries.console import purchase_history, purchase_messages
+from cardledger.ledger.queries.console.purchase_history import (
     PAGE_EVENTS,
     PurchaseHistory,
     UnfoldedHistory,

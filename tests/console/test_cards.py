@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.console import forms
+from cardledger.api.console.access import forms
 from tests.api.support import Api, new_tenant, ok
 from tests.console.person import Person, shown
 

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.rates import RateMemory, Rates
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries import platform_figures
-from cardledger.ledger.queries.platform_figures import Counts
+from cardledger.ledger.queries.console import platform_figures
+from cardledger.ledger.queries.console.platform_figures import Counts
 from cardledger.ledger.storage.ids import first_id_at, new_id
 from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 from cardledger.schema.ids import Id

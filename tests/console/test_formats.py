@@ -3,7 +3,7 @@
 import sys
 import unicodedata
 
-from cardledger.api.console import formats
+from cardledger.api.console.html import formats
 
 
 def test_every_invisible_character_is_shown_by_its_code_point() -> None:

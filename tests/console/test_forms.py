@@ -8,8 +8,9 @@ from fastapi import Response
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.api.app import ApiConfig, create_app
-from cardledger.api.console import ROOT, forms
-from cardledger.api.console.forms import Managing, Transacting
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import forms
+from cardledger.api.console.access.forms import Managing, Transacting
 from cardledger.api.console.routing import console_router
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.workers.signals.outage_log import DATABASE

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.ledger.queries import journal
+from cardledger.ledger.queries.console import journal
 from tests.api.support import Api, new_tenant
 from tests.console.person import Person, shown
 from tests.console.test_accounts import main_of, words_of

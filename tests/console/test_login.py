@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.console import ROOT, sessions
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import sessions
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials

@@ -10,7 +10,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries import platform_figures
+from cardledger.ledger.queries.console import platform_figures
 from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, closed_port, server
 from tests.console.person import Person, shown

@@ -9,7 +9,8 @@ import pytest
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig, create_app
-from cardledger.api.console import ROOT, forms
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import forms
 from cardledger.api.console.simulator import operations, stories
 from tests.api.support import Api, new_tenant, server
 from tests.console.person import Person, shown

@@ -12,14 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.projections import accounts
-from cardledger.ledger.queries import (
-    card_transactions,
+from cardledger.ledger.queries import card_transactions
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.queries.console import (
     platform_figures,
     purchase_history,
     purchase_messages,
     search,
 )
-from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.paging import Wanted
 from cardledger.ledger.storage.snapshot_connections import SnapshotConnections

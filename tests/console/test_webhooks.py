@@ -12,7 +12,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.console import ROOT, forms
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import forms
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok

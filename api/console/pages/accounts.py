@@ -4,9 +4,10 @@ from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import navigation, rendering
-from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import PAGE_ROWS, Filters, Moment, Sent
+from cardledger.api.console import navigation
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filters import PAGE_ROWS, Filters, Moment, Sent
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
 from cardledger.api.http.responses import Listing
@@ -14,7 +15,7 @@ from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.cards.registry import CardFilters
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.projections.accounts import AccountFilters
-from cardledger.ledger.queries import statements
+from cardledger.ledger.queries.console import statements
 from cardledger.ledger.storage import paging
 from cardledger.schema.wire.common import (
     MAX_AMOUNT,

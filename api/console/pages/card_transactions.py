@@ -5,14 +5,16 @@ from typing import Annotated, Final, get_args
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import navigation, picture, rendering
-from cardledger.api.console.context import ConsoleContext, Viewer
-from cardledger.api.console.filters import Amount, Filters, Moment
-from cardledger.api.console.list_page import list_page
+from cardledger.api.console import navigation
+from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.html import picture, rendering
+from cardledger.api.console.lists.filters import Amount, Filters, Moment
+from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
-from cardledger.ledger.queries import card_transactions, purchase_history, purchase_messages
+from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.queries.console import purchase_history, purchase_messages
 from cardledger.ledger.storage import paging
 from cardledger.ledger.webhooks import deliveries
 from cardledger.ledger.webhooks.deliveries import DeliveryFilters

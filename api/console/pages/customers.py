@@ -4,10 +4,11 @@ from typing import Annotated, Final, Literal, get_args
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import navigation, rendering
-from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters, Moment
-from cardledger.api.console.list_page import list_page
+from cardledger.api.console import navigation
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filters import Filters, Moment
+from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
 from cardledger.ledger.cards import registry as cards

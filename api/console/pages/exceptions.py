@@ -4,17 +4,20 @@ from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import forms, navigation, rendering
-from cardledger.api.console.context import ConsoleContext, Viewer
-from cardledger.api.console.filters import Filters, Sent
-from cardledger.api.console.forms import Transacting
-from cardledger.api.console.placed_listing import PlacedListing
+from cardledger.api.console import navigation
+from cardledger.api.console.access import forms
+from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.access.forms import Transacting
+from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filters import Filters, Sent
+from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import invalid_field, not_found
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.queries import card_transactions, open_exceptions
-from cardledger.ledger.queries.open_exceptions import ExceptionFilters, OpenException
+from cardledger.ledger.queries import card_transactions
+from cardledger.ledger.queries.console import open_exceptions
+from cardledger.ledger.queries.console.open_exceptions import ExceptionFilters, OpenException
 from cardledger.schema.wire.common import (
     CardTransactionId,
     Currency,

@@ -5,13 +5,15 @@ from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import navigation, rendering
-from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters, Moment, Sent
-from cardledger.api.console.placed_listing import PlacedListing
+from cardledger.api.console import navigation
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filters import Filters, Moment, Sent
+from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, redirect
-from cardledger.ledger.queries import journal, trial_balance
-from cardledger.ledger.queries.journal import Entry, JournalFilters, Kind, Side
+from cardledger.ledger.queries import trial_balance
+from cardledger.ledger.queries.console import journal
+from cardledger.ledger.queries.console.journal import Entry, JournalFilters, Kind, Side
 from cardledger.ledger.queries.trial_balance import TrialBalances
 from cardledger.schema.wire.common import Currency, InternalAccountId, amount, public_id, rfc3339
 

@@ -4,11 +4,13 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from cardledger.api.console import ROOT, navigation, rendering
-from cardledger.api.console.context import ConsoleContext, Viewer
+from cardledger.api.console import ROOT, navigation
+from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import console_router
-from cardledger.ledger.queries import card_transactions, platform_figures
+from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.queries.console import platform_figures
 from cardledger.ledger.storage import paging
 
 _LATEST: Final = 8

@@ -4,12 +4,13 @@ from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import ROOT, rendering
-from cardledger.api.console.context import Viewer
+from cardledger.api.console import ROOT
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.request_context import public_root
-from cardledger.ledger.queries import search
-from cardledger.ledger.queries.search import Hit
+from cardledger.ledger.queries.console import search
+from cardledger.ledger.queries.console.search import Hit
 
 _PATHS: Final = {
     "CardTransaction": f"{ROOT}/card-transactions",

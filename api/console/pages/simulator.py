@@ -7,20 +7,23 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from pydantic import ValidationError
 
-from cardledger.api.console import forms, navigation, picture, rendering
-from cardledger.api.console.context import ConsoleContext, Viewer
-from cardledger.api.console.filters import Filters
-from cardledger.api.console.forms import Action, Answer, Transacting
-from cardledger.api.console.rendering import ApiCall
+from cardledger.api.console import navigation
+from cardledger.api.console.access import forms
+from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.access.forms import Action, Answer, Transacting
+from cardledger.api.console.html import picture, rendering
+from cardledger.api.console.html.rendering import ApiCall
+from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.simulator import operations, sandbox_values, stories
 from cardledger.api.console.simulator.cardholders import CardholderRequest, SetUpError, set_up
 from cardledger.api.http.errors import ApiError, invalid_field, not_found, unknown_path
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.projections import accounts
-from cardledger.ledger.queries import card_transactions, purchase_history
+from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
-from cardledger.ledger.queries.purchase_history import PurchaseHistory, UnfoldedHistory
+from cardledger.ledger.queries.console import purchase_history
+from cardledger.ledger.queries.console.purchase_history import PurchaseHistory, UnfoldedHistory
 from cardledger.ledger.storage import paging
 from cardledger.schema.wire.cards.cards import CardResource
 from cardledger.schema.wire.common import CardId, CardTransactionId, parse_id, public_id

@@ -8,16 +8,18 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from pydantic import Field
 
-from cardledger.api.console import forms, navigation, picture, rendering
-from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters
-from cardledger.api.console.forms import Action, Answer, Transacting
+from cardledger.api.console import navigation
+from cardledger.api.console.access import forms
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.access.forms import Action, Answer, Transacting
+from cardledger.api.console.html import picture, rendering
+from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.simulator import stories
 from cardledger.api.console.simulator.cardholders import CardholderRequest, SetUpError, set_up
 from cardledger.api.console.simulator.stories import BY_NAME, Run, Story
 from cardledger.api.http.errors import invalid_field, not_found, unknown_path
-from cardledger.ledger.queries import purchase_history
+from cardledger.ledger.queries.console import purchase_history
 from cardledger.schema.wire.common import (
     CURRENCIES,
     CardId,

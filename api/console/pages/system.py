@@ -5,11 +5,12 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from cardledger.api.console import navigation, rendering
-from cardledger.api.console.context import Viewer
+from cardledger.api.console import navigation
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.recent_requests import RecentRequests, errors
-from cardledger.ledger.queries import platform_figures, versions
+from cardledger.ledger.queries.console import platform_figures, versions
 
 _PART: Final = navigation.SYSTEM
 _SHOWN: Final = 50  # Requests of a page; errors are counted in all that are kept.

@@ -5,11 +5,13 @@ from typing import Annotated, Final, get_args
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import ROOT, formats, forms, navigation, rendering
-from cardledger.api.console.context import Viewer
-from cardledger.api.console.filters import Filters, Moment
-from cardledger.api.console.forms import Managing
-from cardledger.api.console.list_page import list_page
+from cardledger.api.console import ROOT, navigation
+from cardledger.api.console.access import forms
+from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.access.forms import Managing
+from cardledger.api.console.html import formats, rendering
+from cardledger.api.console.lists.filters import Filters, Moment
+from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.http.errors import not_found
 from cardledger.ledger.webhooks import deliveries

@@ -7,10 +7,12 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
-from cardledger.api.console import formats, forms, navigation, rendering
-from cardledger.api.console.context import ConsoleContext, Viewer
-from cardledger.api.console.filters import Filters, Moment
-from cardledger.api.console.forms import Managing
+from cardledger.api.console import navigation
+from cardledger.api.console.access import forms
+from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.access.forms import Managing
+from cardledger.api.console.html import formats, rendering
+from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.http.errors import invalid_field, not_found
 from cardledger.api.http.responses import Listing

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cardledger.api.console.filters import NamedAmount
-from cardledger.api.console.forms import Action, Answer
+from cardledger.api.console.access.forms import Action, Answer
+from cardledger.api.console.lists.filters import NamedAmount
 from cardledger.api.console.simulator import operations
 from cardledger.api.console.simulator.stories import key_of
 

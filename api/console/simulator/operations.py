@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from cardledger.api.console.filters import Amount, NamedAmount
+from cardledger.api.console.lists.filters import Amount, NamedAmount
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.schema.wire.errors import Code
 

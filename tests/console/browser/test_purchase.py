@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from cardledger.api.console.formats import MINUS
+from cardledger.api.console.html.formats import MINUS
 from tests.console.browser.conftest import Visiting
 from tests.console.stories import Stories
 

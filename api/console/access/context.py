@@ -8,9 +8,9 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.console import sessions
+from cardledger.api.console.access import sessions
+from cardledger.api.console.access.sessions import Session
 from cardledger.api.console.services import ConsoleServices
-from cardledger.api.console.sessions import Session
 from cardledger.api.http.authentication import require
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import PlatformContext, services_of

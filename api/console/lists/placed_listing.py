@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cardledger.api.console.context import ConsoleContext
+from cardledger.api.console.access.context import ConsoleContext
 from cardledger.api.http.errors import invalid_field
 from cardledger.ledger.storage import paging, places
 from cardledger.ledger.storage.places import Place

@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 import structlog
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import ROOT, rendering, sessions
-from cardledger.api.console.context import NotLoggedInError, context_of, cookie_name
-from cardledger.api.console.forms import FORM_TOKEN, fields_of
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import sessions
+from cardledger.api.console.access.context import NotLoggedInError, context_of, cookie_name
+from cardledger.api.console.access.forms import FORM_TOKEN, fields_of
+from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import LOGIN, console_router, redirect
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import IS_HEAD, ApiError

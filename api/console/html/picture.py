@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cardledger.api.console import formats
-from cardledger.ledger.queries.purchase_history import Balances, PurchaseHistory, Step
+from cardledger.api.console.html import formats
+from cardledger.ledger.queries.console.purchase_history import Balances, PurchaseHistory, Step
 from cardledger.schema.wire.cards.card_transaction_events import EntryResource
 
 _TITLES: Final = {

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
-from cardledger.ledger.queries.statements import event_of
+from cardledger.ledger.queries.console.statements import event_of
 from cardledger.ledger.storage.engines import is_cancelled
 from cardledger.ledger.storage.places import Place
 from cardledger.ledger.storage.snapshot_connections import limited

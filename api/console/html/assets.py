@@ -9,7 +9,7 @@ from typing import Final
 from fastapi import APIRouter, Response
 
 from cardledger.api.console import ROOT
-from cardledger.api.console.headers import HEADERS
+from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.http.errors import unknown_path
 
 DIRECTORY: Final = Path(__file__).with_name("static")

@@ -13,9 +13,11 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cardledger import __version__
-from cardledger.api.console import ROOT, api_path, assets, formats, navigation, sessions
-from cardledger.api.console.context import ConsoleContext
-from cardledger.api.console.headers import HEADERS
+from cardledger.api.console import ROOT, api_path, navigation
+from cardledger.api.console.access import sessions
+from cardledger.api.console.access.context import ConsoleContext
+from cardledger.api.console.html import assets, formats
+from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.console.services import ConsoleMode
 from cardledger.api.http.request_context import public_root, services_of
 

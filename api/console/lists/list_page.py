@@ -6,9 +6,10 @@ from typing import Any
 from fastapi import Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.console import navigation, rendering
-from cardledger.api.console.context import ConsoleContext
-from cardledger.api.console.filters import Filters, Sent
+from cardledger.api.console import navigation
+from cardledger.api.console.access.context import ConsoleContext
+from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filters import Filters, Sent
 from cardledger.api.http.responses import Listing
 from cardledger.ledger.storage.paging import Page, Wanted
 

@@ -17,8 +17,9 @@ from uuid import uuid4
 from fastapi import Depends, Request
 from starlette.types import Message, Scope
 
-from cardledger.api.console import api_path, sessions
-from cardledger.api.console.context import ConsoleContext, context_of
+from cardledger.api.console import api_path
+from cardledger.api.console.access import sessions
+from cardledger.api.console.access.context import ConsoleContext, context_of
 from cardledger.api.console.services import ConsoleMode
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import ApiError, invalid_field

@@ -1,0 +1,1 @@
+"""How pages are written: templates, values, pictures, static files."""

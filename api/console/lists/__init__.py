@@ -1,0 +1,1 @@
+"""Lists: their filters and their pages."""

@@ -1,0 +1,1 @@
+"""Queries of the console: figures, histories and lists for people."""
