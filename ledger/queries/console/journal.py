@@ -14,7 +14,17 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BindParameter, Executable, Row, Uuid, bindparam, select, text
+from sqlalchemy import (
+    ARRAY,
+    BindParameter,
+    Executable,
+    Row,
+    TextClause,
+    Uuid,
+    bindparam,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -141,47 +151,78 @@ async def page(
     """Return one page of the platform's journal, the newest first."""
     await connection.execute(_BY_INDEX)  # A LIMIT makes PostgreSQL expect entries at the beginning.
     chart = await _chart(connection, platform_id)
-    statement, values = _statement(filters, chart)
     first = after or Place(at=filters.until, id=_LAST_ID, numbers=_LAST)
-    place, found = first, list[Any]()
-    span, began = _FIRST_SPAN, monotonic()
-    floor = filters.since - timedelta(microseconds=1)  # The low end of a span is not in it.
+    spans = _Spans(connection, *_statement(filters, chart), filters.since)
+    found, end = list[Row[Any]](), monotonic() + _TIME_S
+    reached, unread = first, None
+    while reached.at > spans.floor and len(found) <= limit:
+        if reached is not first and monotonic() > end:
+            break
+        low, rows = spans.low(reached), await spans.read(reached, limit=limit + 1 - len(found))
+        if rows is None and reached is not first:
+            break  # The next page begins here, with a short span.
+        if rows is None and spans.narrow():
+            continue
+        if rows is None:
+            unread = (low, reached.at)
+        found += rows or ()
+        reached = Place(at=low, id=_LAST_ID, numbers=_LAST)
+        spans.widen()
+    entries = [_entry(row, chart) for row in found[:limit]]
+    is_full = len(found) > limit
+    following = entries[-1].place if is_full else reached
+    return Page(
+        entries=entries,
+        next_after=following if is_full or reached.at > spans.floor else None,
+        reached=reached.at,
+        unread=unread,
+    )
 
-    def ended(
-        next_after: Place | None, reached: datetime, *, unread: datetime | None = None
-    ) -> Page:
-        return Page(
-            entries=[_entry(row, chart) for row in found[:limit]],
-            next_after=next_after,
-            reached=reached,
-            unread=None if unread is None else (reached, unread),
-        )
 
-    while True:
-        low, at = max(place.at - span, floor), monotonic()
+class _Spans:
+    """Spans of time in which entries are read, each ending where the one before it begins."""
+
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        statement: TextClause,
+        values: Sequence[BindParameter[Any]],
+        since: datetime,
+    ) -> None:
+        self._connection: Final = connection
+        self._statement: Final = statement
+        self._values: Final = values
+        self._span = _FIRST_SPAN
+        self._took_s = 0.0
+        self.floor: Final = since - timedelta(microseconds=1)  # The low end of a span is not in it.
+
+    def low(self, place: Place) -> datetime:
+        """Return where the span before `place` begins."""
+        return max(place.at - self._span, self.floor)
+
+    async def read(self, place: Place, *, limit: int) -> Sequence[Row[Any]] | None:
+        """Return the entries of the span before `place`; None: its time was over."""
+        began = monotonic()
         rows = await _within_limit(
-            connection,
-            statement.bindparams(
-                *values, *_between(low, place), bindparam("limit", limit + 1 - len(found))
+            self._connection,
+            self._statement.bindparams(
+                *self._values, *_between(self.low(place), place), bindparam("limit", limit)
             ),
         )
-        end = Place(at=low, id=_LAST_ID, numbers=_LAST)
-        after_end = None if low <= floor else end
-        if rows is None and place is not first:
-            return ended(place, place.at)
-        if rows is None:
-            if span <= _SHORTEST_SPAN:
-                return ended(after_end, low, unread=place.at)
-            span /= _NARROWER
-            continue
-        found += rows
-        if len(found) > limit:
-            return ended(_entry(found[limit - 1], chart).place, low)
-        if after_end is None or monotonic() - began > _TIME_S:
-            return ended(after_end, low)
-        place = end
-        if monotonic() - at < _QUICK_S:
-            span *= _WIDER
+        self._took_s = monotonic() - began
+        return rows
+
+    def widen(self) -> None:
+        """Make the next span longer, if the last one was quick."""
+        if self._took_s < _QUICK_S:
+            self._span *= _WIDER
+
+    def narrow(self) -> bool:
+        """Make the span shorter; False: it is the shortest."""
+        if self._span <= _SHORTEST_SPAN:
+            return False
+        self._span /= _NARROWER
+        return True
 
 
 async def _within_limit(
@@ -210,7 +251,7 @@ def _between(low: datetime, place: Place) -> list[BindParameter[Any]]:
 
 def _statement(
     filters: JournalFilters, chart: Mapping[Id, _Account]
-) -> tuple[Any, Sequence[BindParameter[Any]]]:
+) -> tuple[TextClause, Sequence[BindParameter[Any]]]:
     """Return the statement of a span with the conditions, and the values of these."""
     conditions, values = [], []
     if filters.kind is Kind.CUSTOMER:
