@@ -21,6 +21,7 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.connections.limits import ConnectionLimits
 from cardledger.api.connections.server import server_config
+from cardledger.api.health.examination import Examine
 from cardledger.ledger.engine import rejections
 from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging.inbox import UNROUTED
@@ -211,11 +212,12 @@ def server(
     config: ApiConfig,
     *,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    examine: Examine | None = None,
     limits: ConnectionLimits | None = None,
     watch: LoopWatch | None = None,
 ) -> Iterator[str]:
     """Serve the application on a free port; yields the URL of its root."""
-    app: ASGIApp = GuardedApp(create_app(config, clock=clock))
+    app: ASGIApp = GuardedApp(create_app(config, clock=clock, examine=examine))
     with serving(watch.wrap(app) if watch else app, limits) as served:
         yield url_of(served)
 

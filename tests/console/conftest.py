@@ -6,6 +6,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.install.installation_report import examiner
 from cardledger.schema.roles import Role
 from tests import connection_guard
 from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, new_tenant, server, worker
@@ -38,8 +39,12 @@ def config(app_database_url: str, redis_url: str) -> ApiConfig:
 
 @pytest.fixture(scope="module")
 def root(config: ApiConfig) -> Iterator[str]:
-    """The root URL of a server with a console and a worker."""
-    with worker(config.database_url, config.redis_url), server(config) as url:
+    """The root URL of a server with a console, as the supervisor starts it, and a worker."""
+    examine = examiner(config.database_url, config.redis_url, config.secret_key)
+    with (
+        worker(config.database_url, config.redis_url),
+        server(config, examine=examine) as url,
+    ):
         yield url
 
 

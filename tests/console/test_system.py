@@ -9,31 +9,19 @@ from typing import Any
 import pytest
 from psycopg import conninfo
 
-from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.app import ApiConfig
 from cardledger.api.http.recent_requests import (
     LIMIT,
     RecentRequest,
     RecentRequests,
     code_in,
 )
-from cardledger.install.installation_report import examiner
 from cardledger.ledger.sandbox import card_numbers
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import compatibility
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
-from tests.api.support import (
-    SECRET_KEY,
-    Api,
-    made,
-    new_tenant,
-    ok,
-    server,
-    serving,
-    url_of,
-    worker,
-)
-from tests.connection_guard import GuardedApp
+from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, server
 from tests.console.person import Person, shown
 from tests.console.stories import play
 from tests.receiver import Receiver
@@ -51,19 +39,8 @@ def test_versions_schema_and_checks_are_shown(person: Person) -> None:
     assert "inbox, live" in page
 
 
-@pytest.fixture(scope="module")
-def examined(config: ApiConfig) -> Iterator[str]:
-    """The root of a server that examines the installation, as one of the supervisor does."""
-    examine = examiner(config.database_url, config.redis_url, config.secret_key)
-    app = create_app(config, examine=examine)
-    with worker(config.database_url, config.redis_url), serving(GuardedApp(app)) as served:
-        yield url_of(served)
-
-
-def test_the_findings_of_doctor_are_shown(examined: str, api: Api) -> None:
-    with Person(examined) as visitor:
-        visitor.log_in(api.tenant)
-        page = eventually(lambda: _part(shown(visitor.get("/system")), "findings-title"))
+def test_the_findings_of_doctor_are_shown(person: Person) -> None:
+    page = eventually(lambda: _part(shown(person.get("/system")), "findings-title"))
 
     found = re.findall(
         r'<tr><th scope="row">([^<]+)</th><td><b class="\w+">(ok|warn|fail)</b></td>', page
@@ -74,23 +51,23 @@ def test_the_findings_of_doctor_are_shown(examined: str, api: Api) -> None:
     assert "127.0.0.1" not in page
 
 
-def test_workers_that_are_connected_are_shown(examined: str, api: Api) -> None:
+def test_workers_that_are_connected_are_shown(person: Person) -> None:
     def look() -> str | None:
-        page = _part(shown(visitor.get("/system")), "workers-title")
+        page = _part(shown(person.get("/system")), "workers-title")
         is_whole = "decides events of every queue" in page and "sends webhooks" in page
         return page if is_whole else None
 
-    with Person(examined) as visitor:
-        visitor.log_in(api.tenant)
-        page = eventually(look, timeout_s=30)
+    page = eventually(look, timeout_s=30)
 
     assert re.search(
         r'<th scope="row"><code>[0-9a-f]{12}</code></th><td>\d+</td><td class="time"><time', page
     )
 
 
-def test_without_an_examination_the_page_says_so(person: Person) -> None:
-    page = shown(person.get("/system"))
+def test_without_an_examination_the_page_says_so(config: ApiConfig, api: Api) -> None:
+    with server(config) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+        page = shown(visitor.get("/system"))
 
     assert "Nothing was examined yet." in page
     assert "Not known yet." in page

@@ -16,6 +16,7 @@ PAGES: Final = (
     "/card-transactions/{exception}",
     "/card-transactions/{declined}",
     "/card-transactions/{hostile}",
+    "/system",
     "/login",
 )
 """The addresses below the console; names in braces are those of `Stories`."""
