@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, select
+from sqlalchemy import ARRAY, Row, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
@@ -47,7 +47,7 @@ _ATTEMPT: Final = select(
     _ATTEMPTS.status,
     _ATTEMPTS.error,
     _ATTEMPTS.response_head,
-).order_by(_ATTEMPTS.delivery_id, _ATTEMPTS.number)
+)
 
 # The resource of a type whose first word is not the name of the resource.
 _RESOURCES: Final[Mapping[str, str]] = {
@@ -129,32 +129,43 @@ async def get(
     row = rows.one_or_none()
     if row is None:
         return None
-    if attempts is None:
-        listed = (await attempts_of(connection, [delivery_id]))[delivery_id]
-    else:
-        listed = await _attempts(connection, delivery_id, attempts)
+    listed = await _attempts(connection, delivery_id, attempts)
     shown = {"attempt_list": listed, "payload": json.loads(row.body)}
     return _render(row).model_copy(update=shown)
 
 
 async def _attempts(
-    connection: AsyncConnection, delivery_id: Id, wanted: AttemptPage
+    connection: AsyncConnection, delivery_id: Id, wanted: AttemptPage | None
 ) -> list[WebhookAttemptResource]:
-    statement = _ATTEMPT.where(_ATTEMPTS.delivery_id == delivery_id).order_by(None)
-    if wanted.before is not None:
+    statement = _ATTEMPT.where(_ATTEMPTS.delivery_id == delivery_id)
+    if wanted is not None:
+        statement = statement.limit(wanted.limit)
+    if wanted is not None and wanted.before is not None:
         statement = statement.where(_ATTEMPTS.number < wanted.before)
-    rows = await connection.execute(statement.order_by(_ATTEMPTS.number.desc()).limit(wanted.limit))
+    rows = await connection.execute(statement.order_by(_ATTEMPTS.number.desc()))
     return [_attempt(row) for row in reversed(rows.all())]
 
 
-async def attempts_of(
-    connection: AsyncConnection, delivery_ids: Sequence[Id]
+_LATEST: Final = text(
+    """
+    SELECT a.* FROM unnest(:ids) AS d (id) CROSS JOIN LATERAL (
+        SELECT delivery_id, number, attempted_at, duration_ms, status, error, response_head
+        FROM webhook_attempts WHERE delivery_id = d.id ORDER BY number DESC LIMIT :limit
+    ) a
+    ORDER BY a.delivery_id, a.number
+    """
+)
+
+
+async def latest_attempts(
+    connection: AsyncConnection, delivery_ids: Sequence[Id], *, limit: int
 ) -> dict[Id, list[WebhookAttemptResource]]:
-    """Return the attempts of deliveries in their order; an empty list where there is none."""
-    rows = await connection.execute(_ATTEMPT.where(_ATTEMPTS.delivery_id.in_(delivery_ids)))
+    """Return the last attempts of deliveries, `limit` of each at most, in their order."""
+    ids = bindparam("ids", list(delivery_ids), ARRAY(_DELIVERIES.id.type))
+    rows = await connection.execute(_LATEST.bindparams(ids, bindparam("limit", limit)))
     attempts: dict[Id, list[WebhookAttemptResource]] = {key: [] for key in delivery_ids}
     for row in rows:
-        attempts[row.delivery_id].append(_attempt(row))
+        attempts[Id(row.delivery_id)].append(_attempt(row))
     return attempts
 
 

@@ -73,7 +73,7 @@ async def _webhooks(connection: AsyncConnection, platform: Id, purchase: Id) -> 
         wanted=PAGE,
         count_limit=0,
     )
-    return await deliveries.attempts_of(connection, [each.id for each in page.items])
+    return await deliveries.latest_attempts(connection, [each.id for each in page.items], limit=10)
 
 
 def _list(**filters: Any) -> Reader:  # noqa: ANN401 - of any type

@@ -169,6 +169,11 @@ def test_attempts_have_pages(
     assert f'rel="next" href="/console/webhooks/deliveries/{key}?before=1011"' in first
     assert 'rel="next"' not in second
     shown(person.get(f"/webhooks/deliveries/{key}", before=2**31), 400)
+    of_purchase = shown(person.get(f"/card-transactions/{purchase}"))
+    assert re.findall(r'class="attempt"[^>]*>(\d+):', of_purchase) == [
+        str(number) for number in range(1051, 1061)
+    ]
+    assert "… <span" in of_purchase
 
 
 def numbers(page: str) -> list[int]:

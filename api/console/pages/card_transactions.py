@@ -30,6 +30,7 @@ from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.CARD_TRANSACTIONS
 _DELIVERIES: Final = 10
+_ATTEMPTS: Final = 10  # Of each delivery; its page has the others.
 _MAX_EVENTS: Final = 2**31 - 1  # `sequence` is an integer of PostgreSQL.
 
 router = console_router()
@@ -129,8 +130,8 @@ async def _shown(
             wanted=paging.Wanted(limit=_DELIVERIES, newest_first=True),
             count_limit=0,
         )
-        attempts = await deliveries.attempts_of(
-            connection, [delivery.id for delivery in webhooks.items]
+        attempts = await deliveries.latest_attempts(
+            connection, [delivery.id for delivery in webhooks.items], limit=_ATTEMPTS
         )
     history = await to_thread(purchase_history.fold, events)
     name = public_id("CardTransaction", card_transaction_id)
