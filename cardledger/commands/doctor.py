@@ -33,7 +33,7 @@ from cardledger.install import (
     ready_file,
     redis_findings,
 )
-from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.install.findings import FAIL, OK, UNKNOWN, WARN, Finding
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import connections, migrate
@@ -75,7 +75,7 @@ def _examine(settings: Settings, *, for_production: bool) -> Iterator[Finding]:
 
 def _show(findings: list[Finding]) -> None:
     out = terminal.console()
-    colours = {OK: "green", WARN: "yellow", FAIL: "bold red"}
+    colours = {OK: "green", WARN: "yellow", FAIL: "bold red", UNKNOWN: "dim"}
     for finding in findings:
         colour = colours[finding.state]
         state, name = f" {finding.state:<5}", f"{finding.name:<20}"

@@ -6,7 +6,7 @@ from typing import Any, Final
 import psycopg
 
 from cardledger.install import key_check, message_findings, role_findings
-from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.install.findings import FAIL, OK, UNKNOWN, WARN, Finding
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
 
@@ -57,7 +57,7 @@ def shown(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except psycopg.errors.InsufficientPrivilege:
-        return Finding(name=name, state=OK, detail="not shown to this login")
+        return Finding(name=name, state=UNKNOWN, detail="not shown to this login")
 
 
 _GUARDED: Final = """

@@ -6,6 +6,8 @@ from typing import Final
 OK: Final = "ok"
 WARN: Final = "warn"
 FAIL: Final = "fail"
+UNKNOWN: Final = "?"
+"""The state of what this login may not look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,13 @@ import asyncio
 import threading
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
 
 from cardledger.api.health import examination
 from cardledger.api.health.examination import Examination, Report
+from cardledger.install import database_findings
+from cardledger.install.findings import UNKNOWN, Finding
 from cardledger.install.installation_report import examiner
 from cardledger.ledger.queries.console import running_workers
 from cardledger.ledger.storage.batch_connections import WorkerId, new_worker_id
@@ -110,3 +113,12 @@ def test_parts_of_a_worker_are_one_worker() -> None:
     assert (first.pid, first.began_at, first.last_statement_at) == (7, at, at)
     assert (first.decides_events, first.sends_webhooks) == (True, True)
     assert (second.id, second.pid, second.sends_webhooks) == ("slow", None, False)
+
+
+def test_what_a_login_may_not_see_is_not_called_right() -> None:
+    def check() -> Finding:
+        raise psycopg.errors.InsufficientPrivilege("permission denied for table platforms")
+
+    finding = database_findings.shown("secret key", check)
+
+    assert (finding.state, finding.detail) == (UNKNOWN, "not shown to this login")

@@ -14,7 +14,12 @@ from cardledger.ledger.queries.console import platform_figures, versions
 
 _PART: Final = navigation.SYSTEM
 _SHOWN: Final = 50  # Requests of a page; errors are counted in all that are kept.
-_STATES: Final = {"ok": "fine", "warn": "owes", "fail": "bad"}  # As the style sheet has them.
+_STATES: Final = {
+    "ok": "fine",
+    "warn": "owes",
+    "fail": "bad",
+    "?": "hint",
+}  # As the style sheet has them.
 
 router = console_router()
 
