@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import BinaryIO, Final
 
-from cardledger.ledger.bank_statements.profile import Profile, Where
+from cardledger.ledger.bank_statements.profile import Profile
 from cardledger.ledger.bank_statements.records import COLUMNS, PLACE
 from cardledger.ledger.bank_statements.statement import Rows
+from cardledger.ledger.file_profiles.profile import Where
 from cardledger.ledger.network_files import card_numbers, csv_rows, fields
 from cardledger.ledger.network_files.profiled_rows import iso_date, ungrouped
 from cardledger.ledger.network_files.records import Code, RefusedError

@@ -6,8 +6,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import BinaryIO, Final
 
+from cardledger.ledger.file_profiles.profile import CREDIT, DEBIT, Where
 from cardledger.ledger.network_files import csv_rows, fields
-from cardledger.ledger.network_files.profile import CREDIT, DEBIT, Profile, Where
+from cardledger.ledger.network_files.profile import Profile
 from cardledger.ledger.network_files.records import COLUMNS, PLACE, Code, RefusedError
 from cardledger.ledger.network_files.settlement_file import Rows
 from cardledger.schema.wire.common import CURRENCIES

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cardledger.ledger.bank_statements import mt940, profile, reader
-from cardledger.ledger.bank_statements.profile import ProfileError
 from cardledger.ledger.bank_statements.records import Line, Summary
+from cardledger.ledger.file_profiles.profile import ProfileError
 from cardledger.ledger.network_files.records import Code, RefusedError
 from tests.bank_statements import COLUMNS, line, statement_of
 

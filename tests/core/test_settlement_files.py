@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cardledger.ledger.file_profiles.profile import ProfileError
 from cardledger.ledger.network_files import card_numbers, profile, reader
-from cardledger.ledger.network_files.profile import ProfileError
 from cardledger.ledger.network_files.records import SIGNS, Code, Line, RefusedError
 from cardledger.ledger.network_files.settlement_file import SettlementFile, interchange_text
 from tests.settlement_files import HEADER, file_of, head, line, text_of, totals

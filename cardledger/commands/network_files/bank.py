@@ -19,8 +19,9 @@ from cardledger.install.bank_statements import RULES, Result
 from cardledger.ledger.bank_statements import profile as profiles
 from cardledger.ledger.bank_statements import reader
 from cardledger.ledger.bank_statements.mt940 import NotInstalledError
-from cardledger.ledger.bank_statements.profile import Profile, ProfileError
+from cardledger.ledger.bank_statements.profile import Profile
 from cardledger.ledger.bank_statements.statement import Statement
+from cardledger.ledger.file_profiles.profile import ProfileError
 from cardledger.ledger.network_files.records import RefusedError
 
 

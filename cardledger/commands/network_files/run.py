@@ -18,9 +18,10 @@ from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.embedded.servers import ServerError
 from cardledger.install import acting, discovery, settlement_files
 from cardledger.install.settlement_files import Result
+from cardledger.ledger.file_profiles.profile import ProfileError
 from cardledger.ledger.network_files import profile as profiles
 from cardledger.ledger.network_files import reader
-from cardledger.ledger.network_files.profile import Profile, ProfileError
+from cardledger.ledger.network_files.profile import Profile
 from cardledger.ledger.network_files.records import RefusedError
 from cardledger.schema import connections
 
