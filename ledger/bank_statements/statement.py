@@ -45,6 +45,9 @@ _MAX_CHARS: Final = {
 }
 # Balances are sums, which no card pays; references and accounts may be numbers of any length.
 _SEARCHED: Final = ("booking_date", "value_date", "currency", "description", "statement_id")
+MAX_LINES: Final = 200_000
+"""Lines of a statement: each is compared with the days of networks in one database transaction."""
+
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -82,6 +85,12 @@ class Statement:
             days = [min([*days[:1], line.booking_date]), max([*days[-1:], line.booking_date])]
             total += line.amount
             count += 1
+            if count > MAX_LINES:
+                raise RefusedError(
+                    Code.TOO_LARGE,
+                    f"a statement must have at most {MAX_LINES} lines: export fewer days",
+                    line=number,
+                )
             digest.update((_ENCODE(line[1:]) + "\n").encode())
             yield line
         self.summary = self._checked(total, count, days, digest, number)

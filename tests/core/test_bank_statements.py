@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.bank_statements import mt940, profile, reader
+from cardledger.ledger.bank_statements import mt940, profile, reader, statement
 from cardledger.ledger.bank_statements.records import Line, Summary
 from cardledger.ledger.file_profiles.profile import ProfileError
 from cardledger.ledger.network_files.records import Code, RefusedError
@@ -173,6 +173,17 @@ def test_memory_does_not_grow_with_the_statement() -> None:
             tracemalloc.stop()
 
     assert peak(20_000) < peak(2_000) + 200_000
+
+
+def test_a_statement_has_a_greatest_number_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement, "MAX_LINES", 3)
+    lines = [line(DAY, 1)] * 3
+
+    assert read(statement_of(*lines))[1].lines == 3
+    with pytest.raises(RefusedError) as caught:
+        read(statement_of(*lines, line(DAY, 1)))
+
+    assert (caught.value.code, caught.value.line) == (Code.TOO_LARGE, 5)
 
 
 # --- profiles and MT940 ---------------------------------------------------------------------------
