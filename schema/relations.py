@@ -161,6 +161,7 @@ FUNCTIONS: Final = {
         "find_invitation(text)",
         "claim_invitation(text, text, timestamp with time zone, uuid, json)",
     ),
+    "0150": ("repeats_lines(uuid, uuid)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -43,3 +43,30 @@ def statement_of(
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue().encode()
+
+
+def mt940_of(*lines: tuple[date, int, str], opening: int = 0) -> bytes:
+    """Return a statement as MT940 of lines of day, minor units of USD and description."""
+
+    def amount(minor: int) -> str:
+        return f"{abs(minor) // 100},{abs(minor) % 100:02}"
+
+    def balance(name: str, day: date, minor: int) -> str:
+        return f":{name}:{'D' if minor < 0 else 'C'}{day:%y%m%d}USD{amount(minor)}"
+
+    moved = [
+        f":61:{day:%y%m%d%m%d}{'D' if minor < 0 else 'C'}{amount(minor)}NTRFNONREF//MT-{n}\n"
+        f":86:{description}"
+        for n, (day, minor, description) in enumerate(lines)
+    ]
+    closing = opening + sum(minor for _, minor, _ in lines)
+    message = [
+        ":20:START",
+        ":25:12345678/0001234567",
+        ":28C:00042/001",
+        balance("60F", lines[0][0], opening),
+        *moved,
+        balance("62F", lines[-1][0], closing),
+        "-",
+    ]
+    return "\n".join(message).encode() + b"\n"

@@ -1,0 +1,109 @@
+-- Whether statements whose balances follow each other have the same lines on the days of both: an
+-- account that is at the same balance again each night follows itself.
+CREATE FUNCTION repeats_lines(statement uuid, other uuid) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE
+    from_day date;
+    to_day date;
+    balances bigint;
+    is_repeated boolean;
+BEGIN
+    SELECT max(s.first_day), min(s.last_day) INTO from_day, to_day
+    FROM bank_statements s WHERE s.id IN (statement, other);
+    SELECT count(DISTINCT b.balance) INTO balances
+    FROM (
+        SELECT s.opening + coalesce(sum(l.amount) FILTER (WHERE l.booking_date < from_day), 0)
+            AS balance
+        FROM bank_statements s JOIN bank_lines l ON l.statement_id = s.id
+        WHERE s.id IN (statement, other) GROUP BY s.id
+    ) b;
+    WITH line AS (
+        SELECT l.statement_id, l.booking_date, l.amount FROM bank_lines l
+        WHERE l.statement_id IN (statement, other) AND l.booking_date BETWEEN from_day AND to_day
+    )
+    SELECT NOT EXISTS (
+            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = statement
+            EXCEPT ALL
+            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = other
+        ) OR NOT EXISTS (
+            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = other
+            EXCEPT ALL
+            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = statement
+        )
+    INTO is_repeated;
+    RETURN balances = 1 AND is_repeated;
+END $body$;
+
+CREATE OR REPLACE FUNCTION finish_bank_statement(statement uuid, sha256 text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE
+    s bank_statements;
+    found record;
+    other record;
+    following uuid[];
+BEGIN
+    SELECT * INTO s FROM bank_statements b WHERE b.id = statement AND b.digest IS NULL;
+    IF s.id IS NULL THEN
+        RAISE EXCEPTION 'there is no statement % that is being imported',
+            coalesce(statement::text, 'null') USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    SELECT count(*) AS lines, coalesce(sum(l.amount), 0) AS total, min(l.booking_date) AS first_day,
+        max(l.booking_date) AS last_day
+    INTO found FROM bank_lines l WHERE l.statement_id = s.id;
+    IF s.opening + found.total <> s.closing
+        OR found.first_day < s.first_day OR found.last_day > s.last_day
+    THEN
+        RAISE EXCEPTION 'the lines do not lead from the opening to the closing balance'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- A line is booked once. Statements of an account have no day in common, unless the balances of
+    -- one follow those of the other: whatever the texts and formats say, such lines are others.
+    WITH RECURSIVE near AS (
+        SELECT b.id, b.opening, b.closing, b.first_day, b.last_day FROM bank_statements b
+        WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.account = s.account
+            AND b.last_day >= s.first_day AND b.first_day <= s.last_day
+    ), earlier AS (
+        SELECT n.* FROM near n WHERE n.id = s.id
+        UNION
+        SELECT n.* FROM earlier e JOIN near n ON n.closing = e.opening
+            AND n.last_day <= e.last_day
+    ), later AS (
+        SELECT n.* FROM near n WHERE n.id = s.id
+        UNION
+        SELECT n.* FROM later e JOIN near n ON n.opening = e.closing
+            AND n.last_day >= e.last_day
+    )
+    SELECT array_agg(x.id) INTO following
+    FROM (SELECT e.id FROM earlier e UNION SELECT e.id FROM later e) x;
+    FOR other IN
+        SELECT b.* FROM bank_statements b
+        WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.id <> s.id
+            AND b.last_day >= s.first_day AND b.first_day <= s.last_day
+        ORDER BY b.imported_at, b.id
+    LOOP
+        IF other.digest = sha256 OR (
+            (other.opening, other.closing, other.first_day, other.last_day, other.lines)
+                = (s.opening, s.closing, s.first_day, s.last_day, found.lines)
+            AND NOT EXISTS (
+                SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = s.id
+                EXCEPT ALL
+                SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = other.id
+            )
+        ) THEN
+            RAISE EXCEPTION 'statement % of account % is the same one, imported at %',
+                quote_literal(other.statement_id), quote_literal(other.account), other.imported_at
+                USING ERRCODE = 'CL006';
+        END IF;
+        CONTINUE WHEN other.account <> s.account;
+        IF other.id <> ALL (following) THEN
+            RAISE EXCEPTION 'statement % of this account has days of these, % to %, and was imported'
+                ' at %', quote_literal(other.statement_id), other.first_day, other.last_day,
+                other.imported_at USING ERRCODE = 'CL006';
+        ELSIF repeats_lines(s.id, other.id) THEN
+            RAISE EXCEPTION 'statement % of this account has lines of these, and was imported at %',
+                quote_literal(other.statement_id), other.imported_at USING ERRCODE = 'CL006';
+        END IF;
+    END LOOP;
+    UPDATE bank_statements b SET digest = sha256, lines = found.lines WHERE b.id = s.id;
+    PERFORM match_bank(s.platform_id, s.currency);
+END $body$;
