@@ -162,6 +162,11 @@ FUNCTIONS: Final = {
         "claim_invitation(text, text, timestamp with time zone, uuid, json)",
     ),
     "0150": ("repeats_lines(uuid, uuid)",),
+    "0151": (
+        "add_runs(integer, integer)",
+        "lend_days(uuid, integer, boolean)",
+        "release_days(uuid, integer)",
+    ),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -157,8 +157,9 @@ bank_payments = Table(
         "num_nulls(rest_of_statement_id, rest_of_line) = CASE rule WHEN 'REST' THEN 0 ELSE 2 END",
         name="rest",
     ),
-    comment="Which line of the bank pays which days of networks, append-only: a file and currency"
-    " is paid by one line, and by one more that brings the rest.",
+    comment="Which line of the bank pays which days of networks, append-only but for rule NETWORK,"
+    " while its break is open: a file and currency is paid by one line, and by one more that brings"
+    " the rest.",
 )
 Index(
     "bank_payments_file_key",
