@@ -167,6 +167,7 @@ FUNCTIONS: Final = {
         "lend_days(uuid, integer, boolean)",
         "release_days(uuid, integer)",
     ),
+    "0152": ("check_bank_move(uuid, uuid, uuid, text, text, text, bigint)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -44,6 +44,7 @@ class Adjustment:
     decided_at: datetime | None
     booked_at: datetime | None
     refusal: str | None
+    break_id: Id | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,16 @@ def prepare_move(  # noqa: PLR0913 - what a move is, by name
     amount: int,
     currency: str,
     reason: str,
+    break_id: Id | None = None,
 ) -> Id:
-    """Prepare to debit `from_account` and to credit `to_account`; return the adjustment."""
-    return _prepared(
-        session,
-        "prepare_move(%s, %s, %s, %s, %s, %s)",
-        *(platform, from_account, to_account, amount, currency, reason),
-    )
+    """Prepare to debit `from_account` and to credit `to_account`; return the adjustment.
+
+    `break_id`: the break of the bank line that the move books.
+    """
+    move = (platform, from_account, to_account, amount, currency, reason)
+    if break_id is None:
+        return _prepared(session, "prepare_move(%s, %s, %s, %s, %s, %s)", *move)
+    return _prepared(session, "prepare_bank_move(%s, %s, %s, %s, %s, %s, %s)", *move, break_id)
 
 
 def prepare_write_off(session: Session, card_transaction: Id, amount: int, reason: str) -> Id:
@@ -177,7 +181,7 @@ def _decided(session: Session, key: Id, call: str, *values: object) -> str:
 _FIND: Final = """
     SELECT a.adjustment_id, a.platform_id, a.kind, a.state, a.from_kind, a.to_kind, a.amount,
         a.currency, c.decimals, a.card_transaction_id, a.suspense_id, a.reason, a.prepared_by,
-        a.prepared_at, a.decided_by, a.decided_at, a.booked_at, a.refusal
+        a.prepared_at, a.decided_by, a.decided_at, a.booked_at, a.refusal, a.break_id
     FROM {{finance}}.adjustments a JOIN {{finance}}.currencies c ON c.code = a.currency
     WHERE {} ORDER BY a.prepared_at DESC, a.adjustment_id DESC LIMIT %s
 """

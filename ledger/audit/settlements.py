@@ -108,6 +108,70 @@ _CHECKS: Final = (
         """,
         "Bank statement {}, line {}: {} is paid for {} files with {}, and booked with {}",
     ),
+    # A line is booked by what it pays, or by moves of two people, and never more than it moved.
+    (
+        """
+        SELECT l.statement_id, l.line, l.amount, m.moved, count(p.file_id)
+        FROM bank_lines l
+        JOIN breaks k ON (k.statement_id, k.line, k.kind) = (l.statement_id, l.line, 'BANK_ONLY')
+        JOIN (
+            SELECT j.break_id, sum(CASE j.from_kind WHEN 'SETTLEMENT_BANK' THEN j.amount
+                ELSE -j.amount END) AS moved
+            FROM adjustments j WHERE j.kind = 'MOVE' AND j.state NOT IN ('REJECTED', 'REFUSED')
+            GROUP BY j.break_id
+        ) m ON m.break_id = k.id
+        LEFT JOIN bank_payments p ON p.statement_id = l.statement_id AND p.line = l.line
+        GROUP BY l.statement_id, l.line, m.moved
+        HAVING count(p.file_id) > 0 OR sign(m.moved) <> sign(l.amount)
+            OR abs(m.moved) > abs(l.amount)
+        """,
+        "Bank statement {}, line {}: {} has moves of {}, and pays {} files",
+    ),
+    # The account has what statements of the bank say, less what of their lines is not booked; and
+    # moves from before there were statements.
+    (
+        """
+        SELECT a.platform_id, a.currency,
+            coalesce(s.total, 0) - coalesce(n.total, 0) + coalesce(m.total, 0),
+            coalesce(k.kept, 0)
+        FROM system_accounts a
+        LEFT JOIN (
+            SELECT b.platform_id, b.currency, sum(b.closing::numeric - b.opening) AS total
+            FROM bank_statements b GROUP BY b.platform_id, b.currency
+        ) s ON s.platform_id = a.platform_id AND s.currency = a.currency
+        LEFT JOIN (
+            SELECT b.platform_id, b.currency, sum(
+                CASE WHEN c.id IS NULL THEN l.amount - coalesce(j.moved, 0)
+                    WHEN c.booked_at IS NULL THEN l.amount ELSE 0 END) AS total
+            FROM bank_statements b JOIN bank_lines l ON l.statement_id = b.id
+            LEFT JOIN settlement_bookings c ON c.statement_id = l.statement_id AND c.line = l.line
+            LEFT JOIN (
+                SELECT x.statement_id, x.line, sum(CASE y.from_kind WHEN 'SETTLEMENT_BANK'
+                    THEN y.amount ELSE -y.amount END) AS moved
+                FROM breaks x JOIN adjustments y ON y.break_id = x.id AND y.state = 'BOOKED'
+                WHERE x.kind = 'BANK_ONLY' GROUP BY x.statement_id, x.line
+            ) j ON j.statement_id = l.statement_id AND j.line = l.line
+            GROUP BY b.platform_id, b.currency
+        ) n ON n.platform_id = a.platform_id AND n.currency = a.currency
+        LEFT JOIN (
+            SELECT j.platform_id, j.currency, sum(CASE 'SETTLEMENT_BANK' WHEN j.from_kind
+                THEN j.amount WHEN j.to_kind THEN -j.amount END) AS total
+            FROM adjustments j
+            WHERE j.kind = 'MOVE' AND j.state = 'BOOKED' AND j.break_id IS NULL
+            GROUP BY j.platform_id, j.currency
+        ) m ON m.platform_id = a.platform_id AND m.currency = a.currency
+        LEFT JOIN (
+            SELECT id, sum(change) AS kept FROM (
+                SELECT debit_account_id AS id, amount AS change FROM entries
+                UNION ALL SELECT credit_account_id, -amount FROM entries
+            ) e GROUP BY id
+        ) k ON k.id = a.id
+        WHERE a.kind = 'SETTLEMENT_BANK'
+            AND coalesce(s.total, 0) - coalesce(n.total, 0) + coalesce(m.total, 0)
+                <> coalesce(k.kept, 0)
+        """,
+        "Platform {} in {}: statements less unbooked lines give {}; SETTLEMENT_BANK has {}",
+    ),
     (
         """
         SELECT s.id, s.opening, s.closing, coalesce(sum(l.amount), 0) FROM bank_statements s

@@ -111,6 +111,12 @@ adjustments = Table(
         "Why it was not booked: what the person who rejected it wrote, or what the engine found.",
         nullable=True,
     ),
+    key(
+        "break_id",
+        "Of a MOVE of SETTLEMENT_BANK: the break BANK_ONLY whose line it books (breaks.id); null:"
+        " there was no statement of the bank yet.",
+        nullable=True,
+    ),
     CheckConstraint(
         "CASE kind WHEN 'MOVE' THEN num_nonnulls(card_transaction_id, suspense_id) = 0"
         f" AND from_kind <> to_kind AND from_kind IN {_MOVABLE} AND to_kind IN {_MOVABLE}"
@@ -140,4 +146,9 @@ Index(
     adjustments.c.decided_at,
     adjustments.c.id,
     postgresql_where=adjustments.c.state == "APPROVED",
+)
+Index(
+    "adjustments_break_idx",
+    adjustments.c.break_id,
+    postgresql_where=adjustments.c.break_id.is_not(None),
 )

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import psycopg
 
-from cardledger.install import acting, bank_statements
+from cardledger.install import acting, adjustments, bank_statements
 from cardledger.install.bank_statements import Result
 from cardledger.ledger.bank_statements import reader
 from cardledger.ledger.bank_statements.statement import Statement
+from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
 from cardledger.ledger.engine.due_settlements import DueSettlements
 from cardledger.ledger.messaging.inbox import Lane
 from tests.bank_statements import Line, statement_of
@@ -38,6 +39,13 @@ def book(world: World) -> list[str]:
     with psycopg.connect(world.worker_url) as connection:
         DueSettlements(INBOX_KEY).enqueue_due(connection, datetime.now(UTC))
     return [str(each.outcome) for each in world.drain(world.engine(), Lane.BULK)]
+
+
+def book_moves(world: World) -> None:
+    """Enqueue the moves that are approved, and book them."""
+    with psycopg.connect(world.worker_url) as connection:
+        ApprovedAdjustments(INBOX_KEY).enqueue_due(connection, datetime.now(UTC))
+    world.drain(world.engine(), Lane.BULK)
 
 
 @dataclass(slots=True)
@@ -112,6 +120,33 @@ class Bank:
             )
             if row[0] == kind
         ]
+
+    def move(
+        self,
+        break_id: Any,  # noqa: ANN401 - an id
+        amount: int,
+        *,
+        is_in: bool = False,
+        bank_account: str = "SETTLEMENT_BANK",
+    ) -> Any:  # noqa: ANN401 - an id
+        """Prepare a move between the bank and fees of the network."""
+        accounts = [bank_account, "NETWORK_FEES"]
+        debit, credit = accounts if is_in else accounts[::-1]
+        with acting.as_person(self.office.anna, may="prepare") as session:
+            return adjustments.prepare_move(
+                session,
+                self.platform,
+                from_account=debit,
+                to_account=credit,
+                amount=amount,
+                currency="USD",
+                reason="charges",
+                break_id=break_id,
+            )
+
+    def approve(self, key: Any) -> None:  # noqa: ANN401 - an id
+        with acting.as_person(self.office.ben, may="approve") as session:
+            assert adjustments.approve(session, key) == "APPROVED"
 
     def days(self) -> list[tuple[Any, ...]]:
         """Return day, net, paid and open of each day of the network."""

@@ -461,6 +461,7 @@ def test_functions_are_for_exactly_one_right_and_tables_for_none(office: Office)
         "resolve_break": names[Right.APPROVE],
         "make_event": names[Right.APPROVE],
         "prepare_move": names[Right.PREPARE],
+        "prepare_bank_move": names[Right.PREPARE],
         "prepare_write_off": names[Right.PREPARE],
         "prepare_suspense_resolution": names[Right.PREPARE],
         "approve_adjustment": names[Right.APPROVE],

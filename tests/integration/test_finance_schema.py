@@ -46,7 +46,7 @@ CONTRACT: Final = {
     " open_amount cause reason recorded_at posted_on age_days resolved_at resolved_by",
     "adjustments": "adjustment_id platform_id kind state from_kind to_kind amount amount_decimal"
     " currency card_transaction_id suspense_id reason prepared_by prepared_at decided_by decided_at"
-    " booked_at refusal",
+    " booked_at refusal break_id",
     "audit": "recorded_at person action subject detail",
     "files": "network_file_id platform_id network file_id settlement_date cycle lines digest"
     " imported_at imported_by open_breaks",
@@ -61,7 +61,7 @@ CONTRACT: Final = {
     "bank_statements": "statement_id platform_id account bank_statement_id currency first_day"
     " last_day opening closing lines digest imported_at imported_by closing_before open_breaks",
     "bank_lines": "statement_id line platform_id account booking_date value_date amount currency"
-    " bank_reference description rule booking_id",
+    " bank_reference description rule booking_id moved",
     "bank_payments": "statement_id line network_file_id network settlement_date cycle currency"
     " amount expected rule rest_of_statement_id rest_of_line matched_at",
     "statement_proofs": "statement_id proved_at ledger difference statement is_latest",
@@ -104,6 +104,7 @@ FUNCTIONS: Final = {
     "json_or_null(text)",
     "open_holds(date,timestamp with time zone)",
     "prepare_move(uuid,text,text,bigint,text,text)",
+    "prepare_bank_move(uuid,text,text,bigint,text,text,uuid)",
     "prepare_suspense_resolution(uuid,text)",
     "prepare_write_off(uuid,bigint,text)",
     "receivables(date,timestamp with time zone)",

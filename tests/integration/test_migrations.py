@@ -233,6 +233,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "open_bank_breaks",
         "prove_statements",
         "rematch_bank",
+        "check_bank_move",
         "add_runs",
         "lend_days",
         "release_days",

@@ -93,7 +93,9 @@ def _decide(office: Office, books: Books) -> None:
     fee = _open(books, "BANK_ONLY")
     move = ("--from", "NETWORK_FEES", "--to", "SETTLEMENT_BANK", "--amount", "12.50")
     prepared = office.run(
-        PREPARES, "adjust", "move", *move, "--currency", "USD", "--reason", "account fee", "--json"
+        PREPARES,
+        *("adjust", "move", *move, "--currency", "USD"),
+        *("--break", fee, "--reason", "account fee", "--json"),
     )
     office.run(APPROVES, "adjust", "approve", json.loads(prepared)["id"])
     office.run(APPROVES, "breaks", "resolve", fee, "--note", "account fee, booked by a move")

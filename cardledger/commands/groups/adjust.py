@@ -88,15 +88,26 @@ def move(  # noqa: PLR0913 - what a move is
         str | None,
         typer.Option(metavar="ID", help="The platform, if there are several.", show_default=False),
     ] = None,
+    break_id: Annotated[
+        str | None,
+        typer.Option(
+            "--break",
+            metavar="ID",
+            help="The break BANK_ONLY of the bank line that it books.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
     """Prepare to debit one account of the chart and to credit another.
 
     Accounts: INTERCHANGE, NETWORK_FEES, NETWORK_SETTLEMENT, OPERATOR_LOSS, SETTLEMENT_BANK. All
-    others are proved from card transactions, deposits, transfers and suspense items.
+    others are proved from card transactions, deposits, transfers and suspense items. From the first
+    statement of the bank on, a move of SETTLEMENT_BANK needs --break: a line is booked once.
     """
     from cardledger.commands.daily import arguments
+    from cardledger.commands.groups.database import identifier
     from cardledger.install import adjustments
 
     code, debit, credit = currency.upper(), from_account.upper(), to_account.upper()
@@ -113,6 +124,7 @@ def move(  # noqa: PLR0913 - what a move is
             amount=minor,
             currency=code,
             reason=reason,
+            break_id=None if break_id is None else identifier(break_id, "a break"),
         )
     _show_state(prepared, "PREPARED", as_json=as_json)
 
@@ -281,6 +293,7 @@ def _as_dict(adjustment: "Adjustment") -> dict[str, Any]:
         "to": adjustment.to_kind,
         "cardTransactionId": text(adjustment.card_transaction_id),
         "suspenseId": text(adjustment.suspense_id),
+        "breakId": text(adjustment.break_id),
         "reason": adjustment.reason,
         "preparedBy": adjustment.prepared_by,
         "decidedBy": adjustment.decided_by,

@@ -1,0 +1,97 @@
+"""A move of SETTLEMENT_BANK books what a line of the bank is, and the line is booked once."""
+
+from pathlib import Path
+from typing import Final
+
+from alembic import op
+
+from cardledger.schema.migrations import functions
+
+revision = "0152"
+down_revision = "0151"
+
+_COMMENT: Final = (
+    "Of a MOVE of SETTLEMENT_BANK: the break BANK_ONLY whose line it books (breaks.id); null: there"
+    " was no statement of the bank yet."
+)
+
+_PREPARING: Final = "prepare_adjustment()"
+_RETURN: Final = """the amount must be 1 to 9223372036854775807 minor units'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+"""
+_BOOK: Final = (
+    _RETURN
+    + """    IF NEW.break_id IS NOT NULL OR 'SETTLEMENT_BANK' IN (NEW.from_kind, NEW.to_kind) THEN
+        PERFORM check_bank_move(NEW.id, NEW.break_id, NEW.platform_id, NEW.currency,
+            NEW.from_kind, NEW.to_kind, NEW.amount);
+    END IF;
+"""
+)
+_GUARD: Final = "guard_adjustment()"
+_DECIDED: Final = "        NEW.decided_by := session_user;\n"
+# The first statement may have come since it was prepared.
+_CHECKED: Final = """        IF NEW.state = 'APPROVED' AND NEW.break_id IS NULL
+            AND 'SETTLEMENT_BANK' IN (NEW.from_kind, NEW.to_kind)
+        THEN
+            PERFORM check_bank_move(NEW.id, NULL, NEW.platform_id, NEW.currency, NEW.from_kind,
+                NEW.to_kind, NEW.amount);
+        END IF;
+"""
+
+_MATCHING: Final = "match_bank(uuid, text)"
+_BEGIN: Final = """    progress boolean := true;
+BEGIN
+"""
+_LOCK: Final = (
+    _BEGIN
+    + """    -- The lock of the commands: no move is prepared of a line that is being matched.
+    PERFORM pg_advisory_xact_lock(hashtext('cardledger settlement files'));
+"""
+)
+_OPEN: Final = """ AND s.currency = currency_code
+        UNION ALL
+        SELECT b.*, true"""
+# What a move books, or is to book, pays no day.
+_OPEN_WITHOUT_MOVES: Final = """ AND s.currency = currency_code AND NOT EXISTS (
+            SELECT FROM adjustments j
+            WHERE j.break_id = k.id AND j.state NOT IN ('REJECTED', 'REFUSED')
+        )
+        UNION ALL
+        SELECT b.*, true"""
+
+_CHECK: Final = "check_bank_move(uuid, uuid, uuid, text, text, text, bigint)"
+
+# Entries say what was moved, and the column says for which line: the line would be booked again.
+_NOTHING_WAS_BOOKED: Final = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM adjustments WHERE break_id IS NOT NULL) THEN
+        RAISE EXCEPTION 'moves of bank lines have moved money: their entries stay, so do they';
+    END IF;
+END $$
+"""
+
+
+def upgrade() -> None:
+    """Add the column and the check of what is prepared; the line of a move is not matched."""
+    op.execute("ALTER TABLE adjustments ADD COLUMN break_id UUID")
+    op.execute(f"COMMENT ON COLUMN adjustments.break_id IS '{_COMMENT}'")
+    op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+    functions.protect(_CHECK)
+    functions.change(_PREPARING, _RETURN, _BOOK)
+    functions.change(_GUARD, _DECIDED, _CHECKED + _DECIDED)
+    functions.protect(_GUARD)  # It has to find the check.
+    functions.change(_MATCHING, _BEGIN, _LOCK)
+    functions.change(_MATCHING, _OPEN, _OPEN_WITHOUT_MOVES)
+
+
+def downgrade() -> None:
+    """Remove them; refused once a move has booked a line."""
+    op.execute(_NOTHING_WAS_BOOKED)
+    functions.change(_MATCHING, _OPEN_WITHOUT_MOVES, _OPEN)
+    functions.change(_MATCHING, _LOCK, _BEGIN)
+    op.execute(f"ALTER FUNCTION {_GUARD} SET search_path = pg_catalog, pg_temp")
+    functions.change(_GUARD, _CHECKED + _DECIDED, _DECIDED)
+    functions.change(_PREPARING, _BOOK, _RETURN)
+    op.execute(f"DROP FUNCTION {_CHECK}")
+    op.execute("ALTER TABLE adjustments DROP COLUMN break_id")
