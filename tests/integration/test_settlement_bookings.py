@@ -136,6 +136,24 @@ def test_a_fee_that_is_charged_again_is_a_break_and_is_not_booked(
     assert amounts == [71, 210]
 
 
+@pytest.mark.parametrize("days", [(0, 1), (1, 0)])
+def test_a_fee_is_booked_once_by_the_file_that_was_imported_first(
+    network: Network, office: Office, days: tuple[int, int]
+) -> None:
+    """The order of days would book it twice: what the first import has booked stays booked."""
+    first, second = (DAY + timedelta(days=each) for each in days)
+    fee = line("FEE", 70, reference="fee-1")
+
+    network.imported(first, [fee])
+    assert book(office.world) == ["APPLIED"]
+    network.imported(second, [fee])
+    network.rematch()
+
+    assert book(office.world) == []
+    assert [(row[3], row[5]) for row in entries(office.world, network)] == [(70, first)]
+    assert network.kinds() == {("DUPLICATE_LINE", None, "open", 70): 1}
+
+
 @pytest.mark.parametrize(
     ("interchange", "booked"),
     [
