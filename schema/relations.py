@@ -161,13 +161,13 @@ FUNCTIONS: Final = {
         "find_invitation(text)",
         "claim_invitation(text, text, timestamp with time zone, uuid, json)",
     ),
-    "0150": ("repeats_lines(uuid, uuid)",),
-    "0151": (
+    "0128": ("repeats_lines(uuid, uuid)",),
+    "0129": (
         "add_runs(integer, integer)",
         "lend_days(uuid, integer, boolean)",
         "release_days(uuid, integer)",
     ),
-    "0152": ("check_bank_move(uuid, uuid, uuid, text, text, text, bigint)",),
+    "0130": ("check_bank_move(uuid, uuid, uuid, text, text, text, bigint)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from cardledger.schema.migrations.steps import create_index_concurrently, drop_index_concurrently
 
-revision = "0153"
-down_revision = "0152"
+revision = "0131"
+down_revision = "0130"
 
 _NAME: Final = "adjustments_break_idx"
 

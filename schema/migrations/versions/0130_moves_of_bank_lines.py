@@ -7,8 +7,8 @@ from alembic import op
 
 from cardledger.schema.migrations import functions
 
-revision = "0152"
-down_revision = "0151"
+revision = "0130"
+down_revision = "0129"
 
 _COMMENT: Final = (
     "Of a MOVE of SETTLEMENT_BANK: the break BANK_ONLY whose line it books (breaks.id); null: there"

@@ -6,8 +6,8 @@ from typing import Final
 
 from cardledger.schema.migrations import finance
 
-revision = "0154"
-down_revision = "0153"
+revision = "0132"
+down_revision = "0131"
 
 _VERSIONS: Final = Path(__file__).parent
 _PREPARE: Final = "prepare_bank_move(uuid, text, text, bigint, text, text, uuid)"

@@ -8,7 +8,7 @@ from alembic import op
 
 from cardledger.schema.migrations import functions
 
-revision = "0150"
+revision = "0128"
 down_revision = "0127"
 
 _BEFORE: Final = Path(__file__).with_name("0103_bank_matching.sql")

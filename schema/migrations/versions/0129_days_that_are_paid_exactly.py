@@ -8,8 +8,8 @@ from alembic import op
 
 from cardledger.schema.migrations import functions
 
-revision = "0151"
-down_revision = "0150"
+revision = "0129"
+down_revision = "0128"
 
 _BEFORE: Final = Path(__file__).with_name("0103_bank_matching.sql")
 
