@@ -19,8 +19,8 @@ from cardledger.api.background.upkeep import Upkeep
 from cardledger.api.console import application as console
 from cardledger.api.console import services as console_services
 from cardledger.api.console import shown_settings
-from cardledger.api.console.services import OFF as CONSOLE_OFF
-from cardledger.api.console.services import ConsoleConfig
+from cardledger.api.console.mode import OFF as CONSOLE_OFF
+from cardledger.api.console.mode import ConsoleConfig
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from cardledger.api.console import ROOT, navigation
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.html import assets
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.console.pages import (
     accounts,
     card_transactions,
@@ -24,7 +25,6 @@ from cardledger.api.console.pages import (
     webhooks,
 )
 from cardledger.api.console.routing import console_router, failure, redirect
-from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.api.http.errors import unknown_path
 
 PAGES: Final[tuple[APIRouter, ...]] = (

@@ -112,7 +112,7 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
 def api_config(settings: Settings, *, is_on_loopback: bool = False) -> "ApiConfig":
     """Return the configuration of the API, which `is_on_loopback` only or on a network."""
     from cardledger.api.app import ApiConfig
-    from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+    from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
     from cardledger.api.http.request_context import EndUserTerms
     from cardledger.workers.metrics.access import Access
 

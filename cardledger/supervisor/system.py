@@ -9,7 +9,7 @@ from typing import Final
 
 from cardledger.api import BASE_PATH
 from cardledger.api.console import ROOT as CONSOLE
-from cardledger.api.console.services import ConsoleMode
+from cardledger.api.console.mode import ConsoleMode
 from cardledger.config import secret_files
 from cardledger.config.configuration import writable_directory
 from cardledger.config.settings import PREFIX, secret_of

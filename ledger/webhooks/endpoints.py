@@ -19,7 +19,7 @@ from cardledger.ledger.storage.secrets.sealed_columns import (
     FORMER_ENDPOINT_SECRET,
     WEBHOOK_SECRET,
 )
-from cardledger.ledger.webhooks import dispatch, signatures
+from cardledger.ledger.webhooks import dispatch_lock, signatures
 from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -216,7 +216,7 @@ def discard_page(connection: Connection, *, limit: int, at: datetime) -> int:
     arguments = {"endpoints": endpoints, "limit": limit, "at": at}
     ended = driver.execute(_DISCARD, arguments).rowcount
     # Last and only for a moment: a dispatch that begins now waits for the end of this transaction.
-    if ended < limit and dispatch.is_over(driver):
+    if ended < limit and dispatch_lock.is_over(driver):
         driver.execute(_MARK_DISCARDED, arguments)
     return ended
 

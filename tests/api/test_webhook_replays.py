@@ -11,7 +11,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
+from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok, refused, server
 from tests.receiver import Receiver

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.install.installation_report import examiner
 from cardledger.schema.roles import Role
 from tests import connection_guard

@@ -11,8 +11,8 @@ from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.forms import Managing, Transacting
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.console.routing import console_router
-from cardledger.api.console.services import ConsoleConfig, ConsoleMode
 from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, new_tenant, serving, url_of, worker
 from tests.connection_guard import GuardedApp

@@ -11,7 +11,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import sessions
-from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials
 from cardledger.ledger.platforms import console_tickets

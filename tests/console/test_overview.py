@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.console.services import ConsoleConfig, ConsoleMode
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import platform_figures
 from cardledger.workers.signals.outage_log import DATABASE

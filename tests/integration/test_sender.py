@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
+from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
 from cardledger.ledger.webhooks.endpoint_tests import EndpointTest
 from cardledger.ledger.webhooks.ordering import lock_queues
 from cardledger.webhooks.receiver import Reply

@@ -15,7 +15,7 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import endpoint_tests, replays
 from cardledger.ledger.webhooks import endpoints as webhook_endpoints
-from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
+from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
 from cardledger.ledger.webhooks.endpoint_tests import EndpointTest, TooManyTestsError
 from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery, RequestedTests
 from cardledger.ledger.webhooks.ordering import lock_queues

@@ -12,7 +12,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id, time_of_id
 from cardledger.ledger.webhooks import endpoints, replays
-from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
+from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
 from cardledger.ledger.webhooks.ordering import LATER, lock_queues
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply

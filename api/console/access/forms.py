@@ -20,7 +20,7 @@ from starlette.types import Message, Scope
 from cardledger.api.console import api_path
 from cardledger.api.console.access import sessions
 from cardledger.api.console.access.context import ConsoleContext, context_of
-from cardledger.api.console.services import ConsoleMode
+from cardledger.api.console.mode import ConsoleMode
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.in_flight import HEADER as KEY_HEADER

@@ -18,7 +18,7 @@ from cardledger.api.console.access import sessions
 from cardledger.api.console.access.context import ConsoleContext
 from cardledger.api.console.html import assets, formats
 from cardledger.api.console.html.headers import HEADERS
-from cardledger.api.console.services import ConsoleMode
+from cardledger.api.console.mode import ConsoleMode
 from cardledger.api.http.request_context import public_root, services_of
 
 TEMPLATES: Final = Path(__file__).with_name("templates")

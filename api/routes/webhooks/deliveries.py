@@ -13,7 +13,7 @@ from cardledger.api.http.request_context import PlatformCall, PlatformContext, R
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.webhooks import deliveries, dispatch, endpoints, replays
+from cardledger.ledger.webhooks import deliveries, dispatch_lock, endpoints, replays
 from cardledger.ledger.webhooks.replays import NoEndpointError, Window
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Page, WebhookDeliveryId
@@ -168,7 +168,7 @@ async def _wait_for_dispatch(call: RequestContext) -> None:
 
 async def _dispatch_under_way(call: RequestContext) -> str | None:
     async with call.reading() as connection:
-        return await dispatch.under_way(connection)
+        return await dispatch_lock.under_way(connection)
 
 
 @router.post(
