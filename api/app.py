@@ -85,11 +85,11 @@ from cardledger.api.routes.exchange import (
 from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
-from cardledger.ledger import sandbox as sandbox_adapters
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
+from cardledger.ledger.sandbox import adapters as sandbox_adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey

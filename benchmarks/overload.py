@@ -33,7 +33,8 @@ from cardledger.workers.client import (
     ReplyTimeoutError,
     UnavailableError,
 )
-from cardledger.workers.process.main import WorkerConfig, run
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import run
 from cardledger.workers.signals.roles import WorkerRole
 
 _CARDHOLDERS: Final = 1_000

@@ -16,18 +16,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 from fractions import Fraction
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.customers import external_accounts
-from cardledger.schema.wire.customers.authentication import Channel
-from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
-from cardledger.schema.wire.customers.documents import DocumentType, Fault
-from cardledger.schema.wire.customers.external_accounts import AccountInfo
-from cardledger.schema.wire.customers.people import KycStatus
-from cardledger.schema.wire.customers.verifications import VerificationProblem, VerificationStatus
+
+# Workers import the ports as well, and need none of these models, which take a tenth of a second.
+if TYPE_CHECKING:
+    from cardledger.schema.wire.customers import external_accounts
+    from cardledger.schema.wire.customers.authentication import Channel
+    from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
+    from cardledger.schema.wire.customers.documents import DocumentType, Fault
+    from cardledger.schema.wire.customers.external_accounts import AccountInfo
+    from cardledger.schema.wire.customers.people import KycStatus
+    from cardledger.schema.wire.customers.verifications import (
+        VerificationProblem,
+        VerificationStatus,
+    )
 
 
 class NotConnectedError(Exception):
@@ -90,7 +96,7 @@ class Evidence:
 
     id: str
     holder: str
-    document_type: DocumentType
+    document_type: "DocumentType"
     document_number: str | None = None
 
 
@@ -101,7 +107,7 @@ class Applicant:
     id: Id
     is_business: bool
     fields: Mapping[str, Any]
-    owners: Sequence[BeneficialOwnerResource] = ()
+    owners: "Sequence[BeneficialOwnerResource]" = ()
     documents: Sequence[Evidence] = ()
 
 
@@ -109,8 +115,8 @@ class Applicant:
 class VerificationResult:
     """The result of a verification; `problems` only with `RESOLVE_ERRORS`."""
 
-    status: VerificationStatus
-    problems: Sequence[VerificationProblem] = ()
+    status: "VerificationStatus"
+    problems: "Sequence[VerificationProblem]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +133,18 @@ class IdentityVerifier(Protocol):
     def check_liveness(self, customer_id: Id) -> Liveness:
         """Begin to check that a customer who has lost a factor is alive and itself."""
 
-    def initial_kyc_status(self, full_name: str | None) -> KycStatus:
+    def initial_kyc_status(self, full_name: str | None) -> "KycStatus":
         """Return the status of an individual who has just become a customer."""
 
     def verify(
-        self, applicant: Applicant, problems: Sequence[VerificationProblem]
+        self, applicant: Applicant, problems: "Sequence[VerificationProblem]"
     ) -> VerificationResult:
         """Return the result for `applicant`, of which `problems` are known already."""
 
-    def document_fault(self, document_number: str | None) -> Fault | None:
+    def document_fault(self, document_number: str | None) -> "Fault | None":
         """Return what is wrong with a document that is being uploaded; None: it is accepted."""
 
-    def owner_kyc_status(self, last_name: str) -> KycStatus:
+    def owner_kyc_status(self, last_name: str) -> "KycStatus":
         """Return the status of a beneficial owner whose business has been decided."""
 
 
@@ -152,7 +158,7 @@ class CodeSender(Protocol):
     def new_code(self) -> str:
         """Return a code of six digits that nothing predicts."""
 
-    def send(self, channel: Channel, address: str, code: str) -> None:
+    def send(self, channel: "Channel", address: str, code: str) -> None:
         """Hand a code over for delivery to an e-mail address or a phone number."""
 
     def accepts_as_totp(self, code: str) -> bool:
@@ -171,7 +177,7 @@ class AccountCheck:
     """
 
     objection: str | None = None
-    name_match: external_accounts.VerificationStatus | None = None
+    name_match: "external_accounts.VerificationStatus | None" = None
     verified_name: str | None = None
     requires_challenge: bool = False  # Its owner has to prove that it receives payments.
 
@@ -182,7 +188,7 @@ class AccountVerifier(Protocol):
     def checks_digits(self) -> bool:
         """Return whether check digits and checksums of identifiers count, beside their forms."""
 
-    def check(self, info: AccountInfo) -> AccountCheck:
+    def check(self, info: "AccountInfo") -> AccountCheck:
         """Return what the rail reports of an account whose identifier is valid."""
 
     def micro_deposits(self, challenge_id: Id) -> Sequence[int]:

@@ -23,7 +23,8 @@ FORKING.set_forkserver_preload(
     [
         "cardledger.commands.submit",
         "cardledger.supervisor.system",
-        "cardledger.workers.process.main",
+        "cardledger.workers.process.event_worker",
+        "cardledger.workers.process.webhook_worker",
         __name__,
     ]
 )

@@ -40,7 +40,8 @@ CONSECUTIVE_FAILURE_LIMIT: Final = 4
 
 _WORKER: Final = """
 import sys
-from cardledger.workers.process.main import WorkerConfig, run
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import run
 database_url, redis_url, secret_key, scale = sys.argv[1:]
 run(WorkerConfig(database_url=database_url, redis_url=redis_url, secret_key=secret_key, threads=4,
                  webhook_timeout_s=2, webhook_retry_scale=float(scale)))

@@ -13,7 +13,8 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from typing import Final
 
-from cardledger.workers.process.main import WorkerConfig, WorkerProcess, run
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import WorkerProcess, run
 from tests import fence
 from tests.command_process import FORKING
 from tests.waiting import limit_s

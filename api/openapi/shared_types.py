@@ -80,7 +80,7 @@ ENUMS: Final[Mapping[str, Any]] = {
     "MonthlyTransactionVolume": customers.MonthlyVolume,
     "NetWorthRange": customers.NetWorth,
     "PaymentDirection": config.TransactionType,
-    "PaymentRail": account_variants.PaymentRail,
+    "PaymentRail": common.PaymentRail,
     "PepStatus": customers.PepStatus,
     "PersonTaxIdType": identity.PersonIdType,
     "PurposeOfPayment": parts.PurposeOfPayment,

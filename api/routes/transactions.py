@@ -17,8 +17,8 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.queries import card_transactions, transactions
+from cardledger.ledger.quotes import promises as quote_promises
 from cardledger.ledger.quotes import records as quotes
-from cardledger.ledger.quotes import resources as quote_resources
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventList
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
@@ -198,7 +198,7 @@ async def _promised(
         return None
     if visible.account_ids is not None and quote.quote.source_account_id not in visible.account_ids:
         return None
-    return quote_resources.promised(quote, at=call.now())
+    return quote_promises.promised(quote, at=call.now())
 
 
 async def one(

@@ -25,7 +25,7 @@ from benchmarks.workbench import SECRET_KEY, Bench, bench, server
 from benchmarks.workload import Cardholder
 from cardledger.embedded.servers import find_redis
 from cardledger.workers.client import Client
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 
 _CARDHOLDERS: Final = 50

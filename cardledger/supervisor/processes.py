@@ -16,7 +16,7 @@ import structlog
 from cardledger.config import gc_tuning, open_files
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import HEALTH_DIR, Settings, key_list, secret_of
-from cardledger.embedded.servers import DatabaseUrl
+from cardledger.embedded.database_url import DatabaseUrl
 from cardledger.supervisor import lifeline
 from cardledger.workers.signals.roles import WorkerRole
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cardledger.ledger.customers.authentication.passkeys import RelyingParty
     from cardledger.ledger.storage.secrets.key_ring import ServerKey
     from cardledger.workers.metrics.access import MetricsConfig
-    from cardledger.workers.process.main import WorkerConfig
+    from cardledger.workers.process.config import WorkerConfig
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
 
@@ -102,6 +102,7 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
             lifeline.report_ready()
             lifeline.report_alive(process.prove_progress)
 
+    main.load(role)
     gc_tuning.freeze()
     try:
         main.run(worker_config(settings, role), ready=ready)
@@ -195,7 +196,7 @@ def connection_limits(settings: Settings, *, open_files: int) -> "ConnectionLimi
 
 def worker_config(settings: Settings, role: WorkerRole | None = None) -> "WorkerConfig":
     """Return the configuration of a worker."""
-    from cardledger.workers.process.main import WorkerConfig
+    from cardledger.workers.process.config import WorkerConfig
 
     return WorkerConfig(
         database_url=_database_url(settings),

@@ -6,16 +6,13 @@ from typing import Any, Final
 from psycopg import Connection
 from pydantic_core import to_json
 
-from cardledger.ledger.quotes import resources
+from cardledger.ledger.quotes import promises
 from cardledger.ledger.quotes.records import COLUMNS, Shown, from_row
 from cardledger.ledger.storage.ids import first_id_at, new_id
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 PAGE_LIMIT: Final = 500
 """Quotes that one statement expires, or deletes, at most."""
-
-KEPT: Final = timedelta(days=30)
-"""How long an expired quote is kept unless a setting says otherwise."""
 
 _EXPIRE: Final = f"""
     WITH due AS (
@@ -47,7 +44,7 @@ class Expiry:
     A quote that is being executed is locked, and skipped: what is decided first counts.
     """
 
-    def __init__(self, *, kept: timedelta = KEPT) -> None:
+    def __init__(self, *, kept: timedelta) -> None:
         """Delete expired quotes that are older than `kept`."""
         self._kept: Final = kept
 
@@ -65,7 +62,7 @@ class Expiry:
                     quote.platform_id,
                     WebhookType.OUTGOING_PAYMENT_EXPIRED.value,
                     quote.transaction_id,
-                    to_json(resources.promised(shown, at=now).wire()).decode(),
+                    to_json(promises.promised(shown, at=now).wire()).decode(),
                     now,
                 )
             )

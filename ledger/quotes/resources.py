@@ -1,22 +1,18 @@
-"""Quotes as resources of the API, and their payments before there are any."""
+"""Quotes as resources of the API."""
 
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 from cardledger.ledger.core.payments.conversion import BASIS_POINTS
 from cardledger.ledger.ports import FundingInstructions
-from cardledger.ledger.projections import payment_resources
 from cardledger.ledger.quotes.records import (
     EXECUTED,
     EXPIRED,
     PENDING,
     Quote,
     Shown,
-    payment_of,
 )
-from cardledger.schema.wire.cards.transactions import OutgoingTransaction
 from cardledger.schema.wire.common import CURRENCIES, public_id
 from cardledger.schema.wire.customers.authentication import ScaChallengeResource
 from cardledger.schema.wire.exchange.quotes import (
@@ -93,18 +89,6 @@ def status_of(shown: Shown, *, at: datetime) -> str:
 def reference_of(quote: Quote) -> str:
     """Return the reference by which money from outside is matched with `quote`."""
     return f"Q{bytes(quote.id).hex()[-_REFERENCE_LENGTH:].upper()}"
-
-
-def promised(shown: Shown, *, at: datetime) -> OutgoingTransaction:
-    """Return the payment of a quote that is not executed: pending, or expired."""
-    quote = shown.quote
-    payment = payment_of(
-        quote, platform_customer_id=shown.platform_customer_id, at=quote.created_at
-    )
-    expired = quote.is_expired(at)
-    status = EXPIRED if expired else quote.status
-    updated_at = max(quote.updated_at, quote.expires_at) if expired else quote.updated_at
-    return payment_resources.outgoing(replace(payment, status=status, updated_at=updated_at))
 
 
 def _source(quote: Quote) -> QuoteAccountSourceResource | QuoteRealtimeFundingSourceResource:

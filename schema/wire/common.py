@@ -121,6 +121,34 @@ def parse_id(resource: str, value: str) -> Id:
         raise ValueError(message) from None
 
 
+PaymentRail = Literal[
+    "ACH",
+    "ACH_COLOMBIA",
+    "BANK_TRANSFER",
+    "BRE_B",
+    "CIPS",
+    "FAST",
+    "FASTER_PAYMENTS",
+    "FEDNOW",
+    "INSTAPAY",
+    "MOBILE_MONEY",
+    "NEFT",
+    "PAYNOW",
+    "PESONET",
+    "PIX",
+    "RTGS",
+    "RTP",
+    "SEPA",
+    "SEPA_INSTANT",
+    "SPEI",
+    "SWIFT",
+    "UNIONPAY",
+    "UPI",
+    "WIRE",
+]
+"""Every payment rail of the interface."""
+
+
 UUID_PATTERN: Final = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 """The documented form; a percent-encoded colon before it is accepted, too."""
 

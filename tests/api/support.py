@@ -33,7 +33,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api import contract
 from tests.connection_guard import GuardedApp

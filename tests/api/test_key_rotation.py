@@ -13,7 +13,7 @@ from cardledger.install import key_rotation
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.schema.roles import Role
 from cardledger.webhooks.receiver import Reply
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from tests.api.support import SECRET_KEY, AgentApi, Api, made, new_tenant, ok, server
 from tests.api.test_reveal import digits, framed, reveal
 from tests.databases import as_role

@@ -7,7 +7,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.schema.roles import Role
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused, server
 from tests.databases import as_role

@@ -22,7 +22,7 @@ from cardledger.workers.metrics import verified
 from cardledger.workers.metrics.access import Access, MetricsConfig
 from cardledger.workers.metrics.families import FAMILIES, Exporter, Kind
 from cardledger.workers.metrics.verified import Verified
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api.support import (
     SECRET_KEY,

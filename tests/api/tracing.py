@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.webhooks.receiver import Reply
-from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import WorkerProcess
 from tests import fence
 from tests.api.support import (
     SECRET_KEY,

@@ -6,6 +6,13 @@ import sys
 import pytest
 
 _UP = "from cardledger.commands import up"
+_WORKER = """
+from cardledger.supervisor import processes
+from cardledger.workers.process import main
+from cardledger.workers.signals.roles import WorkerRole
+main.load(WorkerRole.{})
+"""
+_EVENTS, _WEBHOOKS = _WORKER.format("EVENTS"), _WORKER.format("WEBHOOKS")
 _API = """
 from cardledger.supervisor import processes
 from cardledger.api import app
@@ -19,6 +26,18 @@ _CUSTOMERS = {"email_validator", "stdnum", "cardledger.schema.wire.customers.ext
 _DECISIONS = {"cardledger.ledger.engine", "cardledger.ledger.sandbox", "cardledger.ledger.quotes"}
 _BY_PROCESS = {
     "up": (_UP, _HTTP | _FILES | _CUSTOMERS | _DECISIONS | {"dramatiq", "urllib3"}),
+    "worker --only events": (
+        _EVENTS,
+        _HTTP
+        | _FILES
+        | _MIGRATIONS
+        | _CUSTOMERS
+        | {"urllib3", "prometheus_client", "cardledger.workers.webhooks"},
+    ),
+    "worker --only webhooks": (
+        _WEBHOOKS,
+        _HTTP | _FILES | _MIGRATIONS | _CUSTOMERS | _DECISIONS | {"prometheus_client"},
+    ),
     "api": (_API, _FILES | _MIGRATIONS | {"urllib3", "cardledger.api.openapi.document"}),
 }
 """The imports of each process, and packages that it does not use."""

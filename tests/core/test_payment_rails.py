@@ -6,7 +6,8 @@ import pytest
 
 from cardledger.ledger.core.payments import rails
 from cardledger.ledger.payments.parties import rails_of
-from cardledger.schema.wire.customers.account_variants import VARIANTS, PaymentRail, Variant
+from cardledger.schema.wire.common import PaymentRail
+from cardledger.schema.wire.customers.account_variants import VARIANTS, Variant
 
 
 def test_every_rail_of_the_interface_is_in_the_table() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger import sandbox
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.ports import NONE_CONNECTED
+from cardledger.ledger.sandbox import adapters
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.issuer import CardSuffix, FundingSourceSuffix
 from cardledger.ledger.storage.ids import new_id
@@ -17,7 +17,7 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=30)
 RAIL = SandboxFundingRail(delay=DELAY)
-ADAPTERS = sandbox.adapters(KeyRing("k" * 32), delay=DELAY)
+ADAPTERS = adapters.adapters(KeyRing("k" * 32), delay=DELAY)
 
 
 def test_the_end_of_a_descriptor_requests_a_decline_or_a_refused_pull() -> None:

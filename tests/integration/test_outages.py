@@ -6,7 +6,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import WorkerProcess
 from cardledger.workers.signals.outage_log import DATABASE, REDIS
 from tests.api.support import SECRET_KEY, closed_port
 from tests.waiting import eventually

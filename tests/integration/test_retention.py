@@ -14,7 +14,7 @@ from cardledger.ledger.storage.ids import first_id_at
 from cardledger.ledger.webhooks import retention
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.webhooks.retention import Retention
 from tests.databases import as_role

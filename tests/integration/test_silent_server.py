@@ -23,7 +23,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
 from cardledger.workers.client.errors import UnavailableError
-from cardledger.workers.process import main
+from cardledger.workers.process import event_worker
 from tests.integration.workers import working
 from tests.proxy import Proxy, proxy_to, through
 from tests.waiting import Deadline, eventually, limit_s
@@ -255,7 +255,7 @@ def test_the_kernel_has_the_limits_of_a_tcp_connection(url: DatabaseUrl) -> None
 @pytest.fixture
 def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the periodic tasks of a worker give up with its batches, so that it soon stops."""
-    monkeypatch.setattr(main, "_TASK_LIMIT_S", connections.REPLY_LIMIT_S)
+    monkeypatch.setattr(event_worker, "_TASK_LIMIT_S", connections.REPLY_LIMIT_S)
 
 
 async def submitted(client: Client, event: dict[str, Any]) -> Outcome:

@@ -28,7 +28,8 @@ from cardledger.ledger.webhooks.replays import Window
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Arrival, Reply
-from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import WorkerProcess
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.integration.test_webhooks import (
     KEYS,

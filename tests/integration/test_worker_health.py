@@ -18,8 +18,8 @@ from cardledger.install import databases
 from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.workers.process import health_file
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.health import role_name
-from cardledger.workers.process.main import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api.support import closed_port
 from tests.proxy import proxy_to, through

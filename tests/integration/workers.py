@@ -16,7 +16,8 @@ from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
-from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from cardledger.workers.process.config import WorkerConfig
+from cardledger.workers.process.main import WorkerProcess
 from cardledger.workers.signals.roles import WorkerRole
 from tests.waiting import limit_s
 from tests.world import SECRET_KEY, World

@@ -17,7 +17,7 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
-from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.process.config import WorkerConfig
 from tests.waiting import eventually, limit_s
 from tests.worker_process import WorkerChild
 from tests.world import SECRET_KEY, Cardholder, World, open_world

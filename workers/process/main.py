@@ -1,114 +1,40 @@
 """A worker process, until SIGTERM: it decides events, sends webhooks, or does both.
 
 Events are decided in Python, and webhooks are rendered, signed and sent in Python: in one process
-each waits for the other, whatever the number of threads. So the two roles can be two processes.
+each waits for the other, whatever the number of threads. So the two roles can be two processes,
+and each imports what its role needs.
 """
+
+# ruff: noqa: PLC0415 - see above.
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
-from time import monotonic, time_ns
-from typing import Final, Protocol
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import structlog
 
-from cardledger.ledger import sandbox
-from cardledger.ledger.cards import issuing
-from cardledger.ledger.engine.commit import Engine
-from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.engine.stalls import UnavailableError
-from cardledger.ledger.messaging.inbox import Lane
-from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.ports import NONE_CONNECTED, Adapters
-from cardledger.ledger.quotes.expiry import KEPT as QUOTES_KEPT
-from cardledger.ledger.storage import batch_connections, database_clock
-from cardledger.ledger.storage.engines import driver, sync_engine
-from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
-from cardledger.workers.books.totals import Totals
-from cardledger.workers.books.trial_balances import TrialBalances
-from cardledger.workers.client.replies import Replies
-from cardledger.workers.metrics import counted, families, table_figures
-from cardledger.workers.metrics.access import MetricsConfig
-from cardledger.workers.metrics.instruments import Gauge, Source
+from cardledger.ledger.storage import batch_connections
 from cardledger.workers.metrics.table_figures import TableFigures
-from cardledger.workers.metrics.verified import LastVerification
-from cardledger.workers.process.actors import Handlers, declare
-from cardledger.workers.process.doorbell_worker import DoorbellWorker
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
-from cardledger.workers.process.health import STALE_S, Checks, HealthReport, recent, role_name
-from cardledger.workers.process.mover import EnqueuedEventsListener, Mover
-from cardledger.workers.process.queue_probe import QueueProbe
-from cardledger.workers.process.schedule import Schedule
+from cardledger.workers.process.health import Checks, HealthReport, role_name
 from cardledger.workers.process.schema_gate import SchemaGate
-from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.stop_request import StopRequest, stop_on
-from cardledger.workers.process.sweep_pace import SweepPace
-from cardledger.workers.process.watch import Watch
-from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.best_effort_redis import BestEffort
-from cardledger.workers.signals.broker import WakingBroker
-from cardledger.workers.signals.message_key import MessageKey
-from cardledger.workers.signals.outage_log import DATABASE
-from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.signals.stop_deadline import StopDeadline
-from cardledger.workers.signals.webhook_signals import (
-    Wakeable,
-    WebhookWakeup,
-    WebhookWakeupListener,
-)
-from cardledger.workers.tracing import hints, spans
-from cardledger.workers.tracing.hints import TraceHints
-from cardledger.workers.webhooks.retention import KEPT, Retention
-from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
+from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWakeupListener
+
+if TYPE_CHECKING:
+    from cardledger.workers.process.event_worker import EventWorker
+    from cardledger.workers.process.webhook_worker import WebhookWorker
 
 _REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
-_TRACE_TIMEOUT_S: Final = 0.2  # Of a sender that looks for the trace of a webhook.
-_TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of rows.
-# Concurrent batches of one lane in this process: one is decided while the other waits for
-# PostgreSQL. More of them would only be smaller.
-_CONCURRENT_BATCHES: Final = 2
-# Threads of the sweeper, which drains shards whose doorbell was lost. Each lane has its own, so
-# that without Redis, too, a file never keeps an authorization waiting.
-_SWEEPER_THREADS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig:
-    """The configuration of a worker process."""
-
-    database_url: str
-    redis_url: str
-    secret_key: str | ServerKey
-    role: WorkerRole | None = None  # None: all roles in one process.
-    threads: int = 8
-    batch_size: int = 500
-    sweep_interval_s: float = 0.5
-    webhook_timeout_s: float = 15.0
-    webhook_retry_scale: float = 1.0
-    webhook_retention: timedelta = KEPT
-    quote_retention: timedelta = QUOTES_KEPT
-    sandbox: bool = True
-    loopback_webhooks: bool = True  # In a sandbox only.
-    sandbox_delay_s: float = 30.0
-    health_dir: Path | None = None  # Of the health file; None: no report.
-    metrics: MetricsConfig | None = None  # None: not served.
-
-
-def _adapters(config: WorkerConfig) -> Adapters:
-    if not config.sandbox:
-        return NONE_CONNECTED
-    delay = timedelta(seconds=config.sandbox_delay_s)
-    return sandbox.adapters(KeyRing(config.secret_key), delay=delay)
 
 
 class WorkerProcess:
@@ -137,7 +63,7 @@ class WorkerProcess:
     def prove_progress(self) -> None:
         """Return, unless threads of this process wait for each other."""
         for component in self._components:
-            if isinstance(component, _EventWorker):
+            if isinstance(component, _Proving):
                 component.prove_progress()
 
 
@@ -146,24 +72,49 @@ class _Component(Protocol):
     def stop(self, limit_s: float) -> None: ...
 
 
+@runtime_checkable
+class _Proving(Protocol):
+    def prove_progress(self) -> None: ...
+
+
+def load(role: WorkerRole | None) -> None:
+    """Import what a worker of `role` needs, which otherwise happens when it is built."""
+    if role is not WorkerRole.WEBHOOKS:
+        _event_worker()
+    if role is not WorkerRole.EVENTS:
+        _webhook_worker()
+
+
+def _event_worker() -> "type[EventWorker]":
+    from cardledger.workers.process.event_worker import EventWorker
+
+    return EventWorker
+
+
+def _webhook_worker() -> "type[WebhookWorker]":
+    from cardledger.workers.process.webhook_worker import WebhookWorker
+
+    return WebhookWorker
+
+
 def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Component]:
     """Return the components of `config.role`; a component that is woken comes before its waker."""
     best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
     worker_id = batch_connections.new_worker_id()
     if config.role is WorkerRole.EVENTS:
-        events = _EventWorker(config, clock, best_effort, WebhookWakeup(best_effort), worker_id)
+        events = _event_worker()(config, clock, best_effort, WebhookWakeup(best_effort), worker_id)
         return [best_effort, events, *_report(config, events)]
-    webhooks = _WebhookWorker(config, clock, worker_id)
+    webhooks = _webhook_worker()(config, clock, worker_id)
     if config.role is WorkerRole.WEBHOOKS:
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
         return [webhooks, listener, *_report(config, webhooks)]
-    events = _EventWorker(config, clock, best_effort, webhooks, worker_id)
+    events = _event_worker()(config, clock, best_effort, webhooks, worker_id)
     return [best_effort, webhooks, events, *_report(config, webhooks, events)]
 
 
-def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> list[_Component]:
+def _report(config: WorkerConfig, *workers: "EventWorker | WebhookWorker") -> list[_Component]:
     """Return the components that report the health and the metrics of `workers`, if wanted."""
     reports: list[_Component] = []
     if config.health_dir is not None:
@@ -171,287 +122,13 @@ def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> 
         reports.append(HealthReport(config.health_dir, role_name(config.role), checks))
     if config.metrics is not None:
         # Where there are no metrics, their library is not loaded.
-        from cardledger.workers.metrics.server import MetricsServer  # noqa: PLC0415
+        from cardledger.workers.metrics.server import MetricsServer
 
         sources = dict.fromkeys(source for worker in workers for source in worker.metrics)
         figures = [figure for worker in workers for figure in worker.table_figures]
         tables = TableFigures(config.database_url, figures)
         reports.append(MetricsServer(config.metrics, [*sources, tables]))
     return reports
-
-
-def _traces(config: WorkerConfig) -> TraceHints | None:
-    if not spans.is_active():
-        return None
-    return TraceHints(connect(config.redis_url, timeout_s=_TRACE_TIMEOUT_S))
-
-
-class _WebhookWorker:
-    """Sends webhooks."""
-
-    metrics: Final = counted.OF_WEBHOOKS
-    table_figures: Final = table_figures.OF_WEBHOOKS
-
-    def __init__(self, config: WorkerConfig, clock: Callable[[], datetime], worker_id: str) -> None:
-        self._database: Final = sync_engine(
-            config.database_url,
-            keyed=True,
-            waits_for_disk=False,
-            application_name=f"{batch_connections.WEBHOOKS} {worker_id}",
-            pool_size=CONNECTIONS + 1,  # One for retention, which must not keep a webhook waiting.
-            max_overflow=0,
-        )
-        self._sender: Final = Sender(
-            self._database,
-            KeyRing(config.secret_key),
-            clock=clock,
-            timeout_s=config.webhook_timeout_s,
-            retry_scale=config.webhook_retry_scale,
-            every_s=config.sweep_interval_s,
-            allow_loopback=config.sandbox and config.loopback_webhooks,
-            traces=_traces(config),
-        )
-        self._retention: Final = Retention(self._database, config.webhook_retention, clock=clock)
-
-    def wake(self) -> None:
-        """Dispatch the outbox and send what is due, at once."""
-        self._sender.wake()
-
-    def wake_dispatch(self) -> None:
-        """Dispatch the outbox at once."""
-        self._sender.wake_dispatch()
-
-    @property
-    def checks(self) -> Checks:
-        return Checks(of_worker=[recent(task) for task in self._sender.tasks])
-
-    def start(self) -> None:
-        self._sender.start()
-        self._sender.wake()
-        self._retention.start()
-
-    def stop(self, limit_s: float) -> None:
-        deadline = StopDeadline(limit_s)
-        self._sender.close(deadline.left_s)
-        self._retention.stop(deadline.left_s)
-        self._database.dispose()
-
-
-class _EventWorker:
-    """Decides events, moves enqueued ones, activates cards and enqueues events that are due."""
-
-    table_figures: Final = table_figures.OF_EVENTS
-
-    def __init__(
-        self,
-        config: WorkerConfig,
-        clock: Callable[[], datetime],
-        best_effort: BestEffort,
-        webhooks: Wakeable,
-        worker_id: str,
-    ) -> None:
-        """Reply over `best_effort`; wake `webhooks` when there may be webhooks to send.
-
-        Nothing is decided while `clock` is wrong.
-        """
-        self._webhooks: Final = webhooks
-        self._best_effort: Final = best_effort
-        adapters = _adapters(config)
-        self._issuer: Final = adapters.issuer
-        # For the batches of every lane, for the sweeper's query, and for the mover.
-        connections = _CONCURRENT_BATCHES * len(Lane) + 2
-        self._batch_database: Final = batch_connections.batch_engine(
-            config.database_url, worker_id, pool_size=connections, max_overflow=0
-        )
-        self._task_database: Final = sync_engine(
-            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=4, max_overflow=0
-        )
-        inbox_key = InboxKey(config.secret_key)
-        self._engine: Final = Engine(
-            self._batch_database,
-            key=inbox_key,
-            batch_size=config.batch_size,
-            rail=adapters.funding_rail,
-        )
-        self._replies: Final = Replies(best_effort, MessageKey(config.secret_key))
-        self._scheduler: Final = ShardScheduler(self._step, threads=_batches(config.threads))
-        self._sweepers: Final = {
-            lane: ThreadPoolExecutor(threads, thread_name_prefix=f"sweeper-{lane.name.lower()}")
-            for lane, threads in _SWEEPER_THREADS.items()
-        }
-        self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
-        every_s = config.sweep_interval_s
-        self._pace: Final = SweepPace(every_s)
-        self._card_activation: Final = PeriodicTask(
-            "card activation", self._activate_cards, every_s=every_s
-        )
-        self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
-        self._schedule: Final = Schedule(
-            self._task_database,
-            inbox_key,
-            self._sweep.wake,
-            rail_connected=adapters.funding_rail is not None,
-            every_s=every_s,
-            quotes_kept=config.quote_retention,
-        )
-        self._mover: Final = Mover(
-            self._batch_database,
-            inbox_key,
-            lambda doorbells: best_effort.send(partial(doorbell.notify, doorbells=doorbells)),
-        )
-        self._listener: Final = EnqueuedEventsListener(config.database_url, self._mover.task.wake)
-        self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
-        totals = Totals(self._task_database)
-        trial_balances = TrialBalances(self._task_database)
-        self._tasks: Final = (
-            self._card_activation,
-            *self._schedule.tasks,
-            self._mover.task,
-            totals.task,
-            trial_balances.task,
-        )
-        self._watch: Final = Watch(
-            config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
-        )
-        self.metrics: Final[Sequence[Source]] = (
-            *counted.OF_EVENTS,
-            Gauge(families.CLOCK_OFFSET, self._watch.clock_offset_s),
-            Gauge(families.QUEUES_STUCK, self._queue_probe.count_stuck),
-            Gauge(families.CARDHOLDERS_LOCKED, lambda: len(self._engine.locked_cardholders())),
-            *([LastVerification(config.health_dir)] if config.health_dir else []),
-        )
-        self._worker: Final = DoorbellWorker(self._broker(config.redis_url), threads=config.threads)
-
-    def _broker(self, redis_url: str) -> WakingBroker:
-        """Return a broker whose doorbells wake the parts of this worker.
-
-        When none can arrive, the sweeper polls from now on, and not from its next run.
-        """
-        broker = WakingBroker(redis_url, on_failure=self._sweep.wake)
-        handlers = Handlers(
-            drain=self._scheduler.run,
-            activate_cards=self._card_activation.wake,
-            send_webhooks=self._webhooks.wake,
-        )
-        declare(broker, handlers)
-        return broker
-
-    @property
-    def checks(self) -> Checks:
-        return Checks(
-            of_worker=[
-                recent(self._sweep),
-                *map(recent, self._schedule.tasks),
-                recent(self._mover.task),
-                self._check_batches,
-                self._watch.check_clock,
-            ],
-            of_installation=[self._check_stalls, self._queue_probe.check],
-        )
-
-    def start(self) -> None:
-        self._watch.start()
-        self._worker.start()
-        for task in (self._sweep, *self._tasks):
-            task.start()
-            task.wake()
-        self._listener.start()
-        self._queue_probe.start()
-
-    def stop(self, limit_s: float) -> None:
-        deadline = StopDeadline(limit_s)
-        self._engine.stop()
-        self._listener.end_soon()
-        # At once: what it announces again is for other workers while batches of this one end. Its
-        # own limits are for each thread and connection.
-        deadline.run_together([self._worker.stop, lambda: self._sweep.stop(deadline.left_s)])
-        for pool in self._sweepers.values():
-            pool.shutdown(wait=False, cancel_futures=True)
-        wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
-        for task in self._tasks:
-            task.stop(deadline.left_s)
-        self._listener.stop(deadline.left_s)
-        self._queue_probe.stop(deadline.left_s)
-        self._watch.stop(deadline.left_s)
-        for engine in (self._batch_database, self._task_database):
-            engine.dispose()
-
-    def prove_progress(self) -> None:
-        """Return, unless the scheduler is stuck."""
-        self._scheduler.prove_progress()
-
-    def _step(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
-        if not self._watch.is_clock_right:
-            return []  # When the clock is correct again, the watch wakes the sweeper.
-        try:
-            return self._engine.step(lane, shards, partial(self._committed, time_ns()))
-        except UnavailableError as error:
-            DATABASE.failed(error.__cause__ or error)  # The sweeper tries again.
-            return []
-
-    def _committed(self, began_ns: int, decided: list[Decided]) -> None:
-        self._pace.decided()
-        # Replies first: callers wait for them.
-        self._replies.send(decided)
-        if spans.is_active():  # Before the sender is woken, which asks for the traces.
-            hints.keep(self._best_effort, spans.decided(decided, began_ns))
-        self._webhooks.wake_dispatch()
-        counted.decisions(decided, datetime.now(UTC))
-
-    def _sweep_inbox(self) -> bool:
-        """Drain shards whose doorbell was lost; in threads, because a file may take long."""
-        began = monotonic()
-        self._pace.failed()  # Unless it succeeds.
-        try:
-            waiting = self._engine.waiting()
-        except UnavailableError as error:
-            raise (error.__cause__ or error) from None  # The task notes its failure.
-        self._pace.looked(monotonic() - began, found=bool(waiting))
-        DATABASE.succeeded()
-        counted.sweep(waiting)
-        for lane, pool in self._sweepers.items():
-            shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]
-            running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]
-            if shards and len(running) < _SWEEPER_THREADS[lane]:
-                running.append(pool.submit(self._scheduler.run, lane, shards))
-            self._sweeps[lane] = running
-        return False
-
-    def _check_stalls(self) -> str | None:
-        stalled = self._engine.stopped_queues()
-        if not stalled:
-            return None
-        return (
-            f"{stalled} queues are stalled: every event in them fails with an internal error;"
-            " see stalled_queues.error, or run cardledger doctor"
-        )
-
-    def _check_batches(self) -> str | None:
-        seconds = self._scheduler.longest_s
-        if seconds <= STALE_S:
-            return None
-        return (
-            f"a batch has been running for {seconds:.0f} s; check what it waits for in PostgreSQL"
-        )
-
-    def _activate_cards(self) -> bool:
-        if self._issuer is None:
-            return False
-        with self._task_database.begin() as connection:
-            now = database_clock.read(driver(connection))
-            activated = issuing.record_answers(connection, self._issuer, now=now)
-        if activated:
-            self._webhooks.wake_dispatch()
-        return bool(activated)
-
-
-def _batches(threads: int) -> dict[Lane, int]:
-    """Return how many batches of each lane run at a time in `threads` threads."""
-    # Files never take all the threads: one is left for authorizations.
-    return {
-        Lane.LIVE: min(_CONCURRENT_BATCHES, threads),
-        Lane.BULK: max(1, min(_CONCURRENT_BATCHES, threads // 2)),
-    }
 
 
 def _schema_is_usable(config: WorkerConfig, stop: StopRequest) -> bool:

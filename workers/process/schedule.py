@@ -36,7 +36,7 @@ class Schedule:
         *,
         rail_connected: bool,
         every_s: float,
-        quotes_kept: timedelta = expiry.KEPT,
+        quotes_kept: timedelta,
     ) -> None:
         """Look every `every_s` seconds, sign with `key`, and `wake` who decides what was written.
 

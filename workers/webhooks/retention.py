@@ -12,9 +12,6 @@ from sqlalchemy import Engine
 from cardledger.ledger.webhooks import retention
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
-KEPT: Final = timedelta(days=90)
-"""How long deliveries are kept unless a setting says otherwise."""
-
 EVERY_S: Final = 10.0
 _PAGES: Final = 10  # In a run, so that a long backlog does not take the database's time.
 

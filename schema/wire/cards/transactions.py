@@ -16,6 +16,7 @@ from cardledger.schema.wire.common import (
     Name,
     OwnerReference,
     PageQuery,
+    PaymentRail,
     QuoteId,
     Request,
     Response,
@@ -23,7 +24,6 @@ from cardledger.schema.wire.common import (
     Time,
     TransactionId,
 )
-from cardledger.schema.wire.customers.account_variants import PaymentRail
 from cardledger.schema.wire.payments.parts import (
     Counterparty,
     FailureReason,

@@ -19,33 +19,6 @@ from cardledger.schema.wire.customers.beneficiaries import (
 )
 from cardledger.schema.wire.iso4217 import CODES
 
-PaymentRail = Literal[
-    "ACH",
-    "ACH_COLOMBIA",
-    "BANK_TRANSFER",
-    "BRE_B",
-    "CIPS",
-    "FAST",
-    "FASTER_PAYMENTS",
-    "FEDNOW",
-    "INSTAPAY",
-    "MOBILE_MONEY",
-    "NEFT",
-    "PAYNOW",
-    "PESONET",
-    "PIX",
-    "RTGS",
-    "RTP",
-    "SEPA",
-    "SEPA_INSTANT",
-    "SPEI",
-    "SWIFT",
-    "UNIONPAY",
-    "UPI",
-    "WIRE",
-]
-"""Every payment rail of the interface."""
-
 # --- fields -----------------------------------------------------------------------------------
 
 

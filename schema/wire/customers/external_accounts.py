@@ -18,13 +18,13 @@ from cardledger.schema.wire.common import (
     ExternalAccountId,
     Name,
     PageQuery,
+    PaymentRail,
     Request,
     Response,
 )
 from cardledger.schema.wire.customers.account_variants import (
     VARIANTS,
     Optional,
-    PaymentRail,
     Variant,
 )
 from cardledger.schema.wire.customers.beneficiaries import (

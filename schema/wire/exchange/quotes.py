@@ -14,13 +14,13 @@ from cardledger.schema.wire.common import (
     Documented,
     LookupId,
     NonNegativeAmount,
+    PaymentRail,
     QuoteId,
     Request,
     Response,
     Time,
     TransactionId,
 )
-from cardledger.schema.wire.customers.account_variants import PaymentRail
 from cardledger.schema.wire.customers.authentication import ScaChallengeResource
 from cardledger.schema.wire.exchange.rates import MAX_QUOTED, ShownRate
 from cardledger.schema.wire.payments.parts import (

@@ -9,10 +9,10 @@ from cardledger.schema.wire.common import (
     AnyAccountReference,
     CustomerId,
     Documented,
+    PaymentRail,
     Response,
     Time,
 )
-from cardledger.schema.wire.customers.account_variants import PaymentRail
 
 PurposeOfPayment = Literal[
     "GIFT",

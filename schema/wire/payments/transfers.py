@@ -10,10 +10,10 @@ from cardledger.schema.wire.common import (
     Currency,
     InternalAccountId,
     Name,
+    PaymentRail,
     Request,
     Response,
 )
-from cardledger.schema.wire.customers.account_variants import PaymentRail
 from cardledger.schema.wire.payments.parts import Network, PurposeOfPayment
 
 MAX_REMITTANCE_LENGTH: Final = 80
