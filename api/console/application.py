@@ -1,8 +1,10 @@
 """The routes of the console, put together."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
+from starlette.routing import BaseRoute
 
 from cardledger.api.console import ROOT, navigation
 from cardledger.api.console.access.context import Viewer
@@ -82,12 +84,10 @@ async def entrance(request: Request) -> Response:
     raise unknown_path()
 
 
-def router_of(config: ConsoleConfig, *, is_sandbox: bool) -> APIRouter:
+def routes(config: ConsoleConfig, *, is_sandbox: bool) -> Sequence[BaseRoute]:
     """Return the routes of the console; none when it is off."""
-    router = APIRouter(include_in_schema=False)
     if config.mode is ConsoleMode.OFF:
-        return router
+        return ()
     sandbox = SANDBOX_PAGES if is_sandbox else (_absent,)
-    for each in (_entrance, assets.router, login.router, *PAGES, *sandbox, _others):
-        router.include_router(each)
-    return router
+    routers = (_entrance, assets.router, login.router, *PAGES, *sandbox, _others)
+    return [route for router in routers for route in router.routes]

@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from typing_extensions import override
 
+from cardledger.api import BASE_PATH
 from cardledger.api.http import idempotency, json_body
 from cardledger.api.http.authentication import require, require_of_agent
 from cardledger.api.http.errors import (
@@ -127,9 +129,25 @@ def requires_agent(
     return declare(Access(admit=admit, scheme=AGENT, permissions=permissions, prepare=prepare))
 
 
-def guarded_router(tag: str) -> APIRouter:
-    """Return a router for endpoints that declare who may call them."""
-    return APIRouter(route_class=_GuardedRoute, tags=[tag])
+def guarded_router(tag: str, *, prefix: str = BASE_PATH) -> APIRouter:
+    """Return a router for endpoints below `prefix` that declare who may call them."""
+    return APIRouter(
+        route_class=_GuardedRoute,
+        tags=[tag],
+        prefix=prefix,
+        generate_unique_id_function=operation_id,
+    )
+
+
+def public_router(tag: str) -> APIRouter:
+    """Return a router for endpoints that everyone may call, with their full paths."""
+    return APIRouter(tags=[tag], generate_unique_id_function=operation_id)
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return `createCard` for `create_card`: generated clients use operation ids as names."""
+    first, *rest = route.name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 class _GuardedRoute(Guarded):

@@ -12,11 +12,12 @@ from string import Template
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from cardledger.api.http.errors import IS_HEAD
 from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.request_context import public_root, services_of
+from cardledger.api.http.routing import public_router
 from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
@@ -26,7 +27,7 @@ from cardledger.ledger.storage.secrets import server_keys
 PATH: Final = "/embed/cards"
 VIEWER_COOKIE: Final = "card_viewer"
 
-router = APIRouter(tags=["Cards"])
+router = public_router("Cards")
 
 _NOT_FOUND: Final = 404
 _VIEWERS: Final = Turn("viewers of card pages", 4)

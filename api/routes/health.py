@@ -2,16 +2,17 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.request_context import services_of
 from cardledger.api.http.responses import json_response
+from cardledger.api.http.routing import public_router
 from cardledger.schema.wire.errors import Code
 from cardledger.workers.metrics.access import PATH, Access, Scrape, Verdict
 from cardledger.workers.metrics.scrapes import CONTENT_TYPE, Scrapes
 
-router = APIRouter(tags=["Health"])
+router = public_router("Health")
 
 _CHALLENGE: Final = 'Bearer realm="metrics"'
 

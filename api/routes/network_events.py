@@ -55,7 +55,7 @@ _SEVERAL: Final = (
 
 _Batch = list[Submission | MalformedSubmission]
 
-router = guarded_router("Network Events")
+router = guarded_router("Network Events", prefix="")
 
 
 @router.post(PATH, response_model=OutcomeResource)

@@ -34,7 +34,7 @@ def application(config: ApiConfig, meanwhile: Callable[[], Awaitable[None]]) -> 
         return await simulators.simulate_authorization_reversal(card_id, body, call)
 
     app = create_app(config)
-    app.include_router(router, prefix=BASE_PATH)
+    app.router.routes.extend(router.routes)
     return app
 
 

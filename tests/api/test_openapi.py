@@ -13,7 +13,10 @@ import httpx2
 import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
+from starlette.routing import Route
 
+from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.openapi.docs_page import DOCUMENT
 from cardledger.api.openapi.tags import TAGS
 from cardledger.commands import generate_docs
@@ -25,7 +28,7 @@ from cardledger.webhooks.receiver import Arrival, Reply
 from tests.api import contract
 from tests.api.contract import operations, validator_of
 from tests.api.documents import Json, document, resolved, text
-from tests.api.support import TIMEOUT_S, Api, made, ok
+from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, made, ok
 from tests.api.test_challenges import unproven
 from tests.api.test_transfers import scene_of
 from tests.receiver import Receiver
@@ -160,6 +163,19 @@ def test_operations_that_are_not_implemented_come_last() -> None:
     ]
 
     assert missing == sorted(missing)
+
+
+def test_no_router_is_included_because_its_models_would_be_derived_again() -> None:
+    config = ApiConfig(
+        database_url="postgresql://127.0.0.1:1/none",
+        redis_url="redis://127.0.0.1:1",
+        secret_key=SECRET_KEY,
+        console=ConsoleConfig(mode=ConsoleMode.ACT),
+    )
+
+    routes = create_app(config).router.routes
+
+    assert [route for route in routes if not isinstance(route, Route)] == []
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:

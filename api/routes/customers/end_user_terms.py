@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import EndUserTerms, PlatformCall, public_root
 from cardledger.api.http.responses import resource_response
-from cardledger.api.http.routing import guarded_router, requires
+from cardledger.api.http.routing import guarded_router, public_router, requires
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.customers.end_user_terms import EndUserTermsResource
 from cardledger.schema.wire.errors import Code
@@ -17,7 +17,7 @@ PAGE: Final = "/end-user-terms"
 SANDBOX_VERSION: Final = "sandbox-2026-01"
 
 router = guarded_router("Customers")
-page_router = APIRouter(tags=["Customers"])
+page_router = public_router("Customers")
 """For a sandbox, at the server's root."""
 
 _TEXT: Final = f"""<!doctype html>

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
 from cardledger.api.http.responses import CREATED, resource_response
-from cardledger.api.http.routing import guarded_router, requires
+from cardledger.api.http.routing import guarded_router, public_router, requires
 from cardledger.api.routes import hosted_page
 from cardledger.ledger.customers import invitations
 from cardledger.ledger.customers.invitations import Invitation, Refusal, RefusedError, Wanted
@@ -34,7 +34,7 @@ _TITLE: Final = "Invitation"
 _VISITORS: Final = Turn("visitors of invitation pages", 4)
 
 router = guarded_router(_TAG)
-page_router = APIRouter(tags=[_TAG])
+page_router = public_router(_TAG)
 
 InvitationCode = Annotated[str, Path(pattern="^[0-9A-Za-z]{1,64}$", examples=["8J3KQ2M9T4XWZ70B"])]
 

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
 from cardledger.api.http.responses import CREATED, capped, resource_response
-from cardledger.api.http.routing import guarded_router, requires
+from cardledger.api.http.routing import guarded_router, public_router, requires
 from cardledger.api.routes import hosted_page
 from cardledger.ledger.customers import kyc_links
 from cardledger.ledger.customers.verifications import AlreadyDecidedError
@@ -26,7 +26,7 @@ _TITLE: Final = "Identity verification"
 _VISITORS: Final = Turn("visitors of verification pages", 4)
 
 router = guarded_router(_TAG)
-page_router = APIRouter(tags=[_TAG])
+page_router = public_router(_TAG)
 
 _PROMPT: Final = """<h1>Identity verification</h1>
 <form method="post"><button>Verify my identity</button></form>

@@ -2,17 +2,18 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from cardledger.api.http.errors import not_found
 from cardledger.api.http.request_context import services_of
 from cardledger.api.http.responses import resource_response
+from cardledger.api.http.routing import public_router
 from cardledger.ledger.webhooks import signing_keys
 from cardledger.schema.wire.common import PlatformConfigId
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.endpoints import SigningKeys
 
-router = APIRouter(tags=["Webhooks"])
+router = public_router("Webhooks")
 
 _CACHE_CONTROL: Final = "public, max-age=300"
 
