@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from inspect import signature
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -86,6 +87,7 @@ from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
+from cardledger.ledger.customers.documents.directory import FileDirectory
 from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
@@ -177,6 +179,7 @@ class ApiConfig:
     slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
     document_bytes: int = 10 * 2**30  # Of a platform.
+    documents_dir: Path | None = None  # None: files are in PostgreSQL.
     public_url: str | None = None
     end_user_terms: EndUserTerms | None = None  # None in a sandbox: its own.
     passkeys: RelyingParty | None = None  # None in a sandbox: pages of the same machine.
@@ -284,6 +287,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
     health_engine = async_engine(config.database_url, keyed=True, pool_size=1, max_overflow=0)
     keys = KeyRing(config.secret_key)
     adapters = _adapters(config, keys)
+    document_files = FileDirectory(config.documents_dir) if config.documents_dir else None
     client = Client(
         installation,
         config.redis_url,
@@ -304,7 +308,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
             client,
             limits,
             LastUses(installation, clock) as last_uses,
-            Upkeep(platforms, installation, clock=clock),
+            Upkeep(platforms, installation, files=document_files, clock=clock),
             CustomerUploads(
                 platforms,
                 installation,
@@ -328,6 +332,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 ingestion=IngestionLimits(),
                 uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),
                 document_limits=StorageLimits(bytes_of_platform=config.document_bytes),
+                document_files=document_files,
                 keys=keys,
                 authenticator=Authenticator(
                     installation.execution_options(isolation_level="AUTOCOMMIT"),

@@ -1,4 +1,7 @@
-"""Deletes what is kept for some time only: documents of deleted customers, ended jobs and links."""
+"""Deletes what is kept for some time only: documents of deleted customers, ended jobs and links.
+
+Files of documents that are left over in a directory go with them.
+"""
 
 import asyncio
 from asyncio import Task
@@ -9,10 +12,12 @@ from typing import Final, Self
 
 import structlog
 from sqlalchemy import ColumnElement, Table, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from cardledger.api.background import document_files
 from cardledger.ledger.customers import kyc_links
 from cardledger.ledger.customers.documents import registry as documents
+from cardledger.ledger.customers.documents.directory import FileDirectory, FilePlace
 from cardledger.ledger.customers.uploads import registry as uploads
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
@@ -34,14 +39,17 @@ class Upkeep:
         platforms: PlatformConnections,
         installation: AsyncEngine,
         *,
+        files: FileDirectory | None,
         clock: Callable[[], datetime],
         every_s: float = _EVERY_S,
     ) -> None:
-        """Find what is due over `installation`, and delete it over `platforms`."""
+        """Find what is due over `installation`, and delete it over `platforms` and from `files`."""
         self._platforms: Final = platforms
         self._installation: Final = installation
         self._clock: Final = clock
         self._every_s: Final = every_s
+        self._files: Final = files
+        self._unnamed: list[FilePlace] = []  # Files whose rows are about to be deleted.
         self._task: Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -67,11 +75,11 @@ class Upkeep:
             await asyncio.sleep(self._every_s)
 
     async def step(self) -> int:
-        """Delete everything that is due; return how many rows that were."""
+        """Delete everything that is due; return how many rows and left-over files that were."""
         at = self._clock()
         removed = 0
         for table, due, remove in (
-            (tables.documents, tables.documents.c.delete_after <= at, documents.remove_due),
+            (tables.documents, tables.documents.c.delete_after <= at, self._remove_due),
             (
                 tables.customer_uploads,
                 tables.customer_uploads.c.completed_at <= at - uploads.RETENTION,
@@ -85,19 +93,40 @@ class Upkeep:
         ):
             for platform_id in await self._platforms_with(table, due):
                 removed += await self._remove(platform_id, remove, at)
+        if self._files is not None:
+            sample = await self._platforms_with_documents()
+            removed += await document_files.sweep(
+                self._files, self._platforms, sample=sample, at=at
+            )
         return removed
+
+    async def _remove_due(
+        self, connection: AsyncConnection, *, platform_id: Id, at: datetime, limit: int
+    ) -> int:
+        erased = await documents.remove_due(connection, platform_id=platform_id, at=at, limit=limit)
+        self._unnamed += erased.files
+        return erased.count
 
     async def _platforms_with(self, table: Table, due: ColumnElement[bool]) -> Sequence[Id]:
         query = select(table.c.platform_id).where(due).distinct().limit(_PLATFORMS)
         async with self._installation.connect() as connection:
             return list(await connection.scalars(query))
 
+    async def _platforms_with_documents(self) -> Sequence[Id]:
+        """Return some platforms that have documents, without a look at all of them."""
+        some = select(tables.documents.c.platform_id).limit(_PLATFORMS).subquery()
+        async with self._installation.connect() as connection:
+            return list(await connection.scalars(select(some.c.platform_id).distinct()))
+
     async def _remove(
         self, platform_id: Id, remove: Callable[..., Awaitable[int]], at: datetime
     ) -> int:
         removed, count = 0, _PAGE
         while count == _PAGE:
+            self._unnamed.clear()
             async with self._platforms.writing(platform_id) as connection:
                 count = await remove(connection, platform_id=platform_id, at=at, limit=_PAGE)
+            if self._files is not None:
+                await asyncio.to_thread(self._files.remove, tuple(self._unnamed))
             removed += count
         return removed

@@ -14,6 +14,7 @@ SHOWN: Final[Mapping[str, str]] = {
     "in_progress_limit": "CARDLEDGER_IN_PROGRESS_LIMIT",
     "exchange_spread_bps": "CARDLEDGER_EXCHANGE_SPREAD_BPS",
     "document_bytes": "CARDLEDGER_DOCUMENT_BYTES",
+    "documents_dir": "CARDLEDGER_DOCUMENTS_DIR",
     "public_url": "CARDLEDGER_PUBLIC_URL",
 }
 """The variables by the fields of the configuration of the API. URLs of databases have passwords."""

@@ -61,7 +61,7 @@ class Access:
     with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
     parameters in `lists` may be sent several times. With a `form` the body is a form instead of
     JSON. `prepare` asks systems outside before the database transaction of the request begins, and
-    raises nothing: what was answered is in `RequestContext.answers`.
+    keeps in the context of the request what was answered.
     """
 
     admit: Callable[[Request], Awaitable[RequestContext]]

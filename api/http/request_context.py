@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -22,6 +22,11 @@ from cardledger.api.ingestion_limits import FilesInProgress, IngestionLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
+from cardledger.ledger.customers.documents.directory import (
+    FileDirectory,
+    FilePlace,
+    StagedFile,
+)
 from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
@@ -96,6 +101,7 @@ class Services:
     ingestion: IngestionLimits
     uploads: FilesInProgress
     document_limits: StorageLimits
+    document_files: FileDirectory | None  # None: files are in PostgreSQL.
     customer_uploads: Wakeable
     keys: KeyRing
     authenticator: Authenticator
@@ -136,7 +142,11 @@ class RequestContext(ABC):
     services: Services
     attempt: Attempt | None = None
     deliveries: list[Delivery] = field(default_factory=list)
-    """Codes that are sent once the rows of this request are committed."""
+    """What is done once the rows of this request are committed: codes sent, files removed."""
+    prepared: list[Any] = field(default_factory=list)
+    """What was made of the file of its form."""
+    staged: list[StagedFile] = field(default_factory=list)
+    """Files that it has stored before its database transaction."""
     answers: dict[str, Answer] = field(default_factory=dict)
     """What the institutions of UMA addresses have answered, asked before anything is written."""
     subjects: dict[str, object] = field(default_factory=dict)
@@ -207,6 +217,12 @@ class RequestContext(ABC):
             return nullcontext(self.attempt.connection)
         return self.begin()
 
+    def remove_after_commit(self, files: Sequence[FilePlace]) -> None:
+        """Remove files of documents once the rows that named them are gone."""
+        directory = self.services.document_files
+        if files and directory is not None:
+            self.deliveries.append(partial(directory.remove, files))
+
     @asynccontextmanager
     async def begin(self, *, may_refuse: bool = True) -> AsyncIterator[AsyncConnection]:
         """Yield a connection in a database transaction of its own, once it is the caller's turn.
@@ -219,10 +235,10 @@ class RequestContext(ABC):
             async with turn, self.services.platforms.writing(self.platform_id) as connection:
                 yield connection
         except BaseException:
-            self.deliveries.clear()  # What was to be said has not happened.
+            self.deliveries.clear()  # What was to follow has no cause.
             raise
         while self.deliveries:
-            # A sender may wait for a provider; nothing of the database is held any more.
+            # It may wait for a provider or a disk; nothing of the database is held any more.
             await asyncio.to_thread(self.deliveries.pop(0))
 
     async def notify(self, *doorbells: Doorbell) -> None:

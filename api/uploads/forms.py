@@ -56,15 +56,30 @@ def form_with_file(*, max_file: int, prepare: Callable[[Upload], Any]) -> Form:
             body = dict(reader.finish())
             upload = body.get(_FILE)
             if isinstance(upload, Upload) and upload.content:
-                request.state.prepared = await asyncio.to_thread(_prepared, prepare, upload)
-            yield _as_json(request, body)
+                call: RequestContext = request.state.call
+                call.prepared.append(await asyncio.to_thread(_prepared, prepare, upload))
+            try:
+                yield _as_json(request, body)
+            finally:
+                await _discard_unnamed(request.state.call)
 
     return Form(receive=receive, max_body=limit)
 
 
 def prepared(request: Request) -> Any:  # noqa: ANN401 - what the form's `prepare` has returned
     """Return what was made of the file of `request`, whose body is valid."""
-    return request.state.prepared
+    call: RequestContext = request.state.call
+    return call.prepared[0]
+
+
+async def _discard_unnamed(call: RequestContext) -> None:
+    """Remove the files that `call` has stored and no row names: it was refused.
+
+    A file that a row names stays whatever happened afterwards: the commit may have succeeded.
+    """
+    for staged in call.staged:
+        if not staged.is_named:
+            await asyncio.to_thread(staged.discard)
 
 
 def _prepared(prepare: Callable[[Upload], Any], upload: Upload) -> Any:  # noqa: ANN401 - as above

@@ -28,6 +28,7 @@ from cardledger.install import (
     credentials,
     database_findings,
     databases,
+    document_findings,
     hosts,
     production,
     ready_file,
@@ -206,6 +207,9 @@ def _database(
     if is_readable:
         yield from database_findings.of_schema(
             connection, is_running=is_running, for_production=for_production
+        )
+        yield database_findings.shown(
+            "documents", lambda: document_findings.examine(connection, settings.documents_dir)
         )
     yield database_findings.shown(
         "secret key", lambda: _secret_key(settings, connection if is_readable else None)

@@ -218,6 +218,12 @@ class Settings(BaseSettings):
         description="Bytes of the files of documents that one platform may have; a small file"
         " counts as 4096.",
     )
+    documents_dir: Path | None = Field(
+        default=None,
+        description="Directory for the files of documents, an absolute path: it exists, and every"
+        " process of the API has the same one (default: the files are in PostgreSQL;"
+        " docs/documents.md).",
+    )
     stall_timeout_s: Seconds = Field(
         default=10,
         description="Seconds in which a client must send some bytes of a body, or read some of a"
@@ -429,6 +435,13 @@ class Settings(BaseSettings):
         if (self.end_user_terms_url is None) != (self.end_user_terms_version is None):
             raise ValueError("set END_USER_TERMS_URL and END_USER_TERMS_VERSION, or neither")
         return self
+
+    @field_validator("documents_dir")
+    @classmethod
+    def _is_of_every_process(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_absolute():
+            raise ValueError("must be an absolute path: it is the same for every process")
+        return path
 
     @field_validator("data_dir")
     @classmethod

@@ -131,6 +131,7 @@ def api_config(settings: Settings, *, is_on_loopback: bool = False) -> "ApiConfi
         in_progress_limit=settings.in_progress_limit,
         body_timeout_s=settings.body_timeout_s,
         document_bytes=settings.document_bytes,
+        documents_dir=settings.documents_dir,
         public_url=settings.public_url,
         console=ConsoleConfig(
             mode=ConsoleMode(console_mode(settings, is_on_loopback=is_on_loopback)),

@@ -10,6 +10,7 @@ from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.customers import registry
 from cardledger.ledger.customers.authentication import state
 from cardledger.ledger.customers.documents import registry as documents
+from cardledger.ledger.customers.documents.registry import Erased
 from cardledger.ledger.customers.registry import locked
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.projections import accounts, transfers
@@ -32,10 +33,11 @@ class CustomerInUseError(Exception):
 
 async def delete(
     connection: AsyncConnection, *, platform_id: Id, customer_id: Id, at: datetime
-) -> CustomerResource | None:
+) -> tuple[CustomerResource | None, Erased]:
     """Delete a customer and its agents, and close its accounts; entries and events are kept.
 
-    Documents that no verification relies on are deleted, the others when their time is over.
+    Documents that no verification relies on are deleted, the others when their time is over. Their
+    files are to be removed after the commit.
 
     None when the platform has no such customer.
     Raises: CustomerDeletedError; CustomerInUseError while it has an open card, a payment under way,
@@ -43,11 +45,11 @@ async def delete(
     """
     before = await locked(connection, platform_id, customer_id)
     if before is None:
-        return None
+        return None, Erased()
     # Before the accounts: a transfer of an agent locks the agent before the accounts, too.
     await agents.delete_of_customer(connection, customer_id=customer_id, at=at)
     await _check_unused(connection, customer_id)
-    await documents.remove_of_customer(
+    erased = await documents.remove_of_customer(
         connection, platform_id=platform_id, customer_id=customer_id, at=at
     )
     await _close_accounts(connection, platform_id, customer_id, at)
@@ -57,7 +59,8 @@ async def delete(
         .values(is_deleted=True, updated_at=at)
     )
     await state.forget(connection, customer_id=customer_id)
-    return await registry.get(connection, platform_id=platform_id, customer_id=customer_id)
+    deleted = await registry.get(connection, platform_id=platform_id, customer_id=customer_id)
+    return deleted, erased
 
 
 async def _close_accounts(

@@ -86,8 +86,17 @@ document_contents = Table(
     Column(
         "content",
         LargeBinary,
-        nullable=False,
-        comment="The file, encrypted with the key of its document.",
+        comment="The file, encrypted with the key of its document; null: it is in the directory.",
+    ),
+    Column(
+        "file_id",
+        Uuid,
+        comment="The file in the directory of documents, which counts where `content` is null.",
+    ),
+    Column("file_sha256", LargeBinary, comment="SHA-256 of the encrypted file in the directory."),
+    CheckConstraint(
+        "num_nulls(file_id, file_sha256) IN (0, 2) AND num_nonnulls(content, file_id) > 0",
+        name="place",
     ),
     comment="Files of documents, which no list reads.",
 )

@@ -15,7 +15,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.api.uploads.limits import DOCUMENT_FILE
-from cardledger.ledger.customers.documents import registry
+from cardledger.ledger.customers.documents import registry, uploaded
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY
@@ -84,7 +84,7 @@ def test_a_document_is_uploaded_read_and_deleted_with_its_file(
     }
     assert read == document
     location = DOCUMENT_KEY.of(bytes(platform_id), document_id_bytes(key))
-    opened = registry.opened(sealed, KeyRing(SECRET_KEY).decrypt(sealed_key, location))
+    opened = uploaded.opened(sealed, KeyRing(SECRET_KEY).decrypt(sealed_key, location))
     assert content not in sealed
     assert opened == content
     assert gone.status_code == 204

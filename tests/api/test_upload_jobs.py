@@ -178,7 +178,7 @@ def test_a_job_is_deleted_long_after_its_end(api_config: ApiConfig, database_url
     async def upkeep(later: timedelta) -> int:
         url = api_config.database_url
         platforms, installation = PlatformConnections(url, keyed=True), async_engine(url)
-        kept = Upkeep(platforms, installation, clock=lambda: datetime.now(UTC) + later)
+        kept = Upkeep(platforms, installation, files=None, clock=lambda: datetime.now(UTC) + later)
         removed = await kept.step()
         await platforms.dispose()
         await installation.dispose()

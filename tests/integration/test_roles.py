@@ -43,6 +43,7 @@ HASHES_OF_CONTENT: Final = {
     ("authentication_passkeys", "challenge"),
     ("authentication_passkeys", "credential"),
     ("authentication_passkeys", "credential_id"),
+    ("document_contents", "file_sha256"),
     ("external_accounts", "fingerprint"),
     ("forged_messages", "body_hash"),
     ("forged_messages", "mac"),

@@ -1,22 +1,29 @@
 """Documents: evidence for verifications. They are uploaded, and no operation returns a file."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Final
 
+import structlog
 from fastapi import Query, Request, Response
+from pydantic import ValidationError
 
-from cardledger.api.http.errors import ApiError, not_found
+from cardledger.api.http.errors import ApiError, not_found, unavailable
 from cardledger.api.http.operations import error_responses
-from cardledger.api.http.request_context import PlatformCall
+from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.uploads.forms import form_with_file, prepared
 from cardledger.api.uploads.limits import DOCUMENT_FILE
 from cardledger.ledger.customers.documents import registry as documents
+from cardledger.ledger.customers.documents import uploaded
+from cardledger.ledger.customers.documents.directory import DirectoryError, StoredFile
 from cardledger.ledger.customers.documents.formats import DocumentRefusedError
-from cardledger.ledger.customers.documents.registry import CheckedFile
+from cardledger.ledger.customers.documents.uploaded import CheckedFile
 from cardledger.ledger.platforms.scopes import Permission
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import DocumentId, Page, TypedId
 from cardledger.schema.wire.customers.documents import (
     DocumentCreate,
@@ -30,6 +37,8 @@ from cardledger.schema.wire.uploads import Upload
 
 _TAG: Final = "Documents"
 _NO_CONTENT: Final = 204
+
+_log = structlog.get_logger()
 
 router = guarded_router(_TAG)
 
@@ -56,10 +65,49 @@ def _accepting() -> Iterator[None]:
 
 def _checked(upload: Upload) -> CheckedFile:
     with _accepting():
-        return documents.checked(upload)
+        return uploaded.checked(upload)
 
 
 _FORM: Final = form_with_file(max_file=DOCUMENT_FILE, prepare=_checked)
+
+
+async def _store_new(call: RequestContext, body: object) -> None:
+    """Store the file of a new document in the directory, if files are there."""
+    try:
+        DocumentCreate.model_validate(body)
+    except ValidationError:
+        return  # The route says what is wrong.
+    await _store(call, new_id())
+
+
+async def _store(call: RequestContext, document_id: Id) -> None:
+    """Store the file of `call` in the directory, if files are there: no transaction is open.
+
+    Raises: ApiError SERVICE_UNAVAILABLE, and nothing is changed.
+    """
+    directory = call.services.document_files
+    if directory is None:
+        return
+    file: CheckedFile = call.prepared[0]
+    try:
+        staged = await asyncio.to_thread(
+            directory.stage, call.platform_id, document_id, file.sealed
+        )
+    except DirectoryError as error:
+        _log.error("document not stored", error=str(error))
+        message = "The file cannot be stored now, and nothing was changed. Retry later."
+        raise unavailable(message) from None
+    call.staged.append(staged)
+
+
+def _stored(call: RequestContext) -> StoredFile | None:
+    return call.staged[0].file if call.staged else None
+
+
+def _keep(call: RequestContext) -> None:
+    """Keep the file of `call`: a row that may be committed names it."""
+    for staged in call.staged:
+        staged.is_named = True
 
 
 @contextmanager
@@ -82,7 +130,7 @@ def _api_errors() -> Iterator[None]:
     response_model=DocumentResource,
     responses={**error_responses(Code.USER_NOT_FOUND, Code.REFERENCE_NOT_FOUND), **_FAULTS},
 )
-@requires(Permission.MANAGE, form=_FORM)
+@requires(Permission.MANAGE, form=_FORM, prepare=_store_new)
 async def create_document(body: DocumentCreate, request: Request, call: PlatformCall) -> Response:
     """Upload a document of a customer, or of a beneficial owner of a business.
 
@@ -96,7 +144,7 @@ async def create_document(body: DocumentCreate, request: Request, call: Platform
     """
     try:
         with _api_errors():
-            documents.check_number(body.document_number, call.services.adapters.identity_verifier)
+            uploaded.check_number(body.document_number, call.services.adapters.identity_verifier)
             async with call.writing() as connection:
                 created = await documents.create(
                     connection,
@@ -104,10 +152,12 @@ async def create_document(body: DocumentCreate, request: Request, call: Platform
                     holder=body.document_holder,
                     stated=body,
                     file=prepared(request),
+                    stored=_stored(call),
                     limits=call.services.document_limits,
                     keys=call.keys,
                     at=call.now(),
                 )
+                _keep(call)
     except documents.UnknownHolderError:
         raise _no_holder(body.document_holder) from None
     return resource_response(created, CREATED)
@@ -159,18 +209,23 @@ async def replace_document(
     409 once it was submitted for a verification.
     """
     with _api_errors():
-        documents.check_number(body.document_number, call.services.adapters.identity_verifier)
+        uploaded.check_number(body.document_number, call.services.adapters.identity_verifier)
+        await _store(call, document_id)
         async with call.writing() as connection:
-            replaced = await documents.replace(
+            replaced, before = await documents.replace(
                 connection,
                 platform_id=call.platform_id,
                 document_id=document_id,
                 stated=body,
                 file=prepared(request),
+                stored=_stored(call),
                 limits=call.services.document_limits,
                 keys=call.keys,
                 at=call.now(),
             )
+            if replaced is not None:
+                _keep(call)
+            call.remove_after_commit(before.files)
     if replaced is None:
         raise _no_document()
     return resource_response(replaced)
@@ -186,10 +241,11 @@ async def delete_document(document_id: DocumentId, call: PlatformCall) -> Respon
     """Delete a document with its file; 409 once it was submitted for a verification."""
     with _api_errors():
         async with call.writing() as connection:
-            existed = await documents.remove(
+            erased = await documents.remove(
                 connection, platform_id=call.platform_id, document_id=document_id
             )
-    if not existed:
+            call.remove_after_commit(erased.files)
+    if not erased.count:
         raise _no_document()
     return Response(status_code=_NO_CONTENT)
 

@@ -174,9 +174,10 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
     """
     try:
         async with call.writing() as connection:
-            deleted = await deletion.delete(
+            deleted, documents = await deletion.delete(
                 connection, platform_id=call.platform_id, customer_id=customer_id, at=call.now()
             )
+            call.remove_after_commit(documents.files)
     except customers.CustomerDeletedError:
         raise ApiError(Code.CUSTOMER_DELETED, "The customer is already deleted.") from None
     except deletion.CustomerInUseError as error:

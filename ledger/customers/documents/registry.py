@@ -1,22 +1,22 @@
 """Documents in the record: uploaded, listed, replaced, deleted; read by verifications only.
 
 The file of a document is encrypted with a key of its own, and that with the server key: a rotation
-seals the small keys again and no file. No operation returns a file.
+seals the small keys again and no file. It is in PostgreSQL or in a directory (`directory`). No
+operation returns a file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Row, delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.customers.documents import file_names, formats
-from cardledger.ledger.customers.documents.formats import DocumentRefusedError
-from cardledger.ledger.ports import Evidence, IdentityVerifier
+from cardledger.ledger.customers.documents.directory import FilePlace, StoredFile
+from cardledger.ledger.customers.documents.uploaded import CheckedFile
+from cardledger.ledger.ports import Evidence
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.ids import new_id
@@ -26,12 +26,7 @@ from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import TypedId, public_id
-from cardledger.schema.wire.customers.documents import (
-    DocumentReplace,
-    DocumentResource,
-    Fault,
-)
-from cardledger.schema.wire.uploads import Upload
+from cardledger.schema.wire.customers.documents import DocumentReplace, DocumentResource
 
 DOCUMENT_LIMIT: Final = 100
 """The most documents of a customer, with those of its beneficial owners."""
@@ -42,8 +37,6 @@ as the rules against money laundering require (Directive (EU) 2015/849, article 
 
 _LEAST_CHARGED: Final = 4 * 1024
 
-_NONCE: Final = bytes(12)  # Each key encrypts one file.
-
 _DOCUMENTS: Final = tables.documents.c
 _CONTENTS: Final = tables.document_contents.c
 _USAGE: Final = tables.document_usage.c
@@ -51,15 +44,6 @@ _CUSTOMERS: Final = tables.customers.c
 _OWNERS: Final = tables.beneficial_owners.c
 
 _SHOWN: Final = select(tables.documents)
-
-_FAULTS: Final[Mapping[Fault, str]] = {
-    Fault.LOW_QUALITY: "The document cannot be read; send a sharper picture.",
-    Fault.DATA_MISMATCH: "The document does not match the holder's data; correct one of them.",
-    Fault.EXPIRED: "The document has expired; send a valid one.",
-    Fault.SUSPECTED_FRAUD: "The document may not be genuine; send the original.",
-    Fault.UNSUITABLE_DOCUMENT: "The document is not of the stated type; send another one.",
-    Fault.INCOMPLETE: "Parts of the document are missing; send all of it.",
-}
 
 
 class UnknownHolderError(Exception):
@@ -77,49 +61,12 @@ class StorageLimits:
     bytes_of_platform: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CheckedFile:
-    """A file that is accepted, encrypted with `key`. Without a `repr`: no log shows it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """What was deleted: `count` documents, and `files` to be removed after the commit."""
 
-    name: str
-    media_type: str
-    size: int
-    key: bytes
-    sealed: bytes
-
-
-# --- without a database ------------------------------------------------------------------------
-
-
-def checked(upload: Upload) -> CheckedFile:
-    """Return the file of `upload`, checked by its content and encrypted.
-
-    Takes some 30 ms for a large file. Raises: DocumentRefusedError.
-    """
-    media_type = formats.media_type_of(upload.content)
-    key = AESGCM.generate_key(bit_length=256)
-    return CheckedFile(
-        name=file_names.shown(upload.name),
-        media_type=media_type,
-        size=len(upload.content),
-        key=key,
-        sealed=AESGCM(key).encrypt(_NONCE, upload.content, None),
-    )
-
-
-def opened(sealed: bytes, key: bytes) -> bytes:
-    """Return the file that was `sealed` with the key of its document."""
-    return AESGCM(key).decrypt(_NONCE, sealed, None)
-
-
-def check_number(document_number: str | None, verifier: IdentityVerifier | None) -> None:
-    """Check what the verifier says at once of a document; without one nothing is said.
-
-    Raises: DocumentRefusedError.
-    """
-    fault = None if verifier is None else verifier.document_fault(document_number)
-    if fault is not None:
-        raise DocumentRefusedError(fault, _FAULTS[fault])
+    count: int = 0
+    files: Sequence[FilePlace] = ()
 
 
 # --- the record --------------------------------------------------------------------------------
@@ -132,12 +79,14 @@ async def create(  # noqa: PLR0913 - each by name
     holder: TypedId,
     stated: DocumentReplace,
     file: CheckedFile,
+    stored: StoredFile | None,
     limits: StorageLimits,
     keys: KeyRing,
     at: datetime,
 ) -> DocumentResource:
     """Add a document of a customer or of a beneficial owner.
 
+    Its file is in PostgreSQL, or `stored` in the directory under the id that the document gets.
     Raises: UnknownHolderError; CapReachedError, after which the database transaction must be rolled
     back.
     """
@@ -150,7 +99,7 @@ async def create(  # noqa: PLR0913 - each by name
         limit=DOCUMENT_LIMIT,
         noun="documents",
     )
-    key = new_id()
+    key = new_id() if stored is None else stored.place.document_id
     row = {
         "id": key,
         "platform_id": platform_id,
@@ -163,7 +112,7 @@ async def create(  # noqa: PLR0913 - each by name
     await connection.execute(tables.documents.insert().values(**row))
     await connection.execute(
         tables.document_contents.insert().values(
-            document_id=key, platform_id=platform_id, content=file.sealed
+            document_id=key, platform_id=platform_id, **_content(file, stored)
         )
     )
     await _take_room(connection, platform_id, _charged(file.size), limits)
@@ -221,48 +170,51 @@ async def replace(  # noqa: PLR0913 - each by name
     document_id: Id,
     stated: DocumentReplace,
     file: CheckedFile,
+    stored: StoredFile | None,
     limits: StorageLimits,
     keys: KeyRing,
     at: datetime,
-) -> DocumentResource | None:
+) -> tuple[DocumentResource | None, Erased]:
     """Replace a document's file and what is stated of it; None: there is no such document.
 
+    The file before is to be removed after the commit.
     Raises: SubmittedError; CapReachedError, after which the database transaction must be rolled
     back.
     """
     row = await _locked(connection, platform_id, document_id)
     if row is None:
-        return None
+        return None, Erased()
     values = _columns(platform_id, document_id, stated, file, keys)
     await connection.execute(
         tables.documents.update()
         .where(_DOCUMENTS.id == document_id)
         .values(updated_at=at, **values)
     )
+    before = await _files(connection, platform_id, [document_id])
     await connection.execute(
         tables.document_contents.update()
         .where(_CONTENTS.document_id == document_id)
-        .values(content=file.sealed)
+        .values(**_content(file, stored))
     )
     more = _charged(file.size) - _charged(row.size)
     await _take_room(connection, platform_id, more, limits)
-    return await get(connection, platform_id=platform_id, document_id=document_id, keys=keys)
+    changed = await get(connection, platform_id=platform_id, document_id=document_id, keys=keys)
+    return changed, Erased(files=before)
 
 
-async def remove(connection: AsyncConnection, *, platform_id: Id, document_id: Id) -> bool:
-    """Delete a document and its file; returns whether the platform had it.
+async def remove(connection: AsyncConnection, *, platform_id: Id, document_id: Id) -> Erased:
+    """Delete a document and its file, if the platform has it.
 
     Raises: SubmittedError.
     """
     if await _locked(connection, platform_id, document_id) is None:
-        return False
-    await _erase(connection, platform_id, [document_id])
-    return True
+        return Erased()
+    return await _erase(connection, platform_id, [document_id])
 
 
 async def remove_of_customer(
     connection: AsyncConnection, *, platform_id: Id, customer_id: Id, at: datetime
-) -> None:
+) -> Erased:
     """Delete the documents of a customer that is being deleted, and of its owners.
 
     What was submitted for a verification is kept for `RETENTION`, and deleted by `remove_due`.
@@ -271,16 +223,17 @@ async def remove_of_customer(
     unused = await connection.scalars(
         select(_DOCUMENTS.id).where(mine, _DOCUMENTS.submitted_at.is_(None))
     )
-    await _erase(connection, platform_id, list(unused))
+    erased = await _erase(connection, platform_id, list(unused))
     await connection.execute(
         tables.documents.update().where(mine).values(delete_after=at + RETENTION)
     )
+    return erased
 
 
 async def remove_due(
     connection: AsyncConnection, *, platform_id: Id, at: datetime, limit: int
-) -> int:
-    """Delete documents of deleted customers whose time is over; returns how many, up to `limit`."""
+) -> Erased:
+    """Delete documents of deleted customers whose time is over, up to `limit`."""
     due = list(
         await connection.scalars(
             select(_DOCUMENTS.id)
@@ -288,8 +241,25 @@ async def remove_due(
             .limit(limit)
         )
     )
-    await _erase(connection, platform_id, due)
-    return len(due)
+    return await _erase(connection, platform_id, due)
+
+
+async def named(
+    connection: AsyncConnection, *, platform_id: Id, document_ids: Sequence[Id]
+) -> Sequence[FilePlace]:
+    """Return the files in the directory that the rows of some documents name."""
+    return await _files(connection, platform_id, document_ids)
+
+
+async def newest_file(connection: AsyncConnection, *, platform_id: Id) -> FilePlace | None:
+    """Return the file in the directory of the platform's newest document, if it is there."""
+    newest = await connection.scalars(
+        select(_DOCUMENTS.id)
+        .where(_DOCUMENTS.platform_id == platform_id)
+        .order_by(_DOCUMENTS.id.desc())
+        .limit(1)
+    )
+    return next(iter(await _files(connection, platform_id, list(newest))), None)
 
 
 async def evidence_of(
@@ -392,10 +362,26 @@ async def _take_room(
         raise CapReachedError(message, limit=limits.bytes_of_platform)
 
 
-async def _erase(connection: AsyncConnection, platform_id: Id, document_ids: Sequence[Id]) -> None:
+async def _files(
+    connection: AsyncConnection, platform_id: Id, document_ids: Sequence[Id]
+) -> Sequence[FilePlace]:
+    rows = await connection.execute(
+        select(_CONTENTS.document_id, _CONTENTS.file_id).where(
+            _CONTENTS.platform_id == platform_id,
+            _CONTENTS.document_id.in_(document_ids),
+            _CONTENTS.file_id.is_not(None),
+        )
+    )
+    return [FilePlace(platform_id, row.document_id, row.file_id) for row in rows.all()]
+
+
+async def _erase(
+    connection: AsyncConnection, platform_id: Id, document_ids: Sequence[Id]
+) -> Erased:
     """Delete documents with their files, and count fewer bytes."""
     if not document_ids:
-        return
+        return Erased()
+    files = await _files(connection, platform_id, document_ids)
     await connection.execute(
         delete(tables.document_contents).where(_CONTENTS.document_id.in_(document_ids))
     )
@@ -407,11 +393,23 @@ async def _erase(connection: AsyncConnection, platform_id: Id, document_ids: Seq
         .where(_USAGE.platform_id == platform_id)
         .values(bytes=_USAGE.bytes - sum(map(_charged, sizes)))
     )
+    return Erased(count=len(document_ids), files=files)
 
 
 def _charged(size: int) -> int:
     """Return the bytes that a file of `size` counts as: its row takes space, too."""
     return max(size, _LEAST_CHARGED)
+
+
+def _content(file: CheckedFile, stored: StoredFile | None) -> dict[str, Any]:
+    """Return the columns of a row for a file in PostgreSQL, or for one in the directory."""
+    if stored is None:
+        return {"content": file.sealed, "file_id": None, "file_sha256": None}
+    return {
+        "content": None,
+        "file_id": stored.place.file_id,
+        "file_sha256": stored.digest,
+    }
 
 
 def _columns(

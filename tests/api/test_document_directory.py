@@ -1,0 +1,372 @@
+"""Files of documents in a directory: complete before their row, and gone after it."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+
+from cardledger.api.app import ApiConfig
+from cardledger.api.background.upkeep import Upkeep
+from cardledger.install import document_findings
+from cardledger.install.findings import FAIL, OK, WARN
+from cardledger.ledger.customers.documents import registry, uploaded
+from cardledger.ledger.customers.documents.directory import (
+    DirectoryError,
+    FileDirectory,
+    FileLostError,
+    FilePlace,
+    StoredFile,
+)
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.platform_connections import PlatformConnections
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY
+from cardledger.schema.ids import Id
+from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, refused, server
+from tests.api.test_documents import post, put, rows, upload
+from tests.files import PDF, form, pdf_of, png
+
+
+@dataclass(frozen=True)
+class Office:
+    """A platform of an API that keeps files in a directory."""
+
+    api: Api
+    path: Path
+    config: ApiConfig
+    database_url: str
+
+    @property
+    def platform_id(self) -> Id:
+        return Id(self.api.tenant.platform_id)
+
+    def files(self) -> list[Path]:
+        return sorted(each for each in self.path.rglob("*") if each.is_file())
+
+    def row(self, document: dict[str, Any]) -> tuple[StoredFile, bytes]:
+        """Return the file that the row of a document names, and the key of it."""
+        key = Id.parse(document["id"].removeprefix("Document:"))
+        [(content, file_id, digest, sealed_key)] = rows(
+            self.database_url,
+            "SELECT c.content, c.file_id::text, c.file_sha256, d.content_key"
+            " FROM document_contents c JOIN documents d ON d.id = c.document_id WHERE d.id = %s",
+            str(key),
+        )
+        assert content is None
+        location = DOCUMENT_KEY.of(self.platform_id, key)
+        opened = KeyRing(SECRET_KEY).decrypt(sealed_key, location)
+        place = FilePlace(self.platform_id, key, Id.parse(file_id))
+        return StoredFile(place, digest), opened
+
+    def read(self, document: dict[str, Any]) -> bytes:
+        file, key = self.row(document)
+        return uploaded.opened(FileDirectory(self.path).read(file), key)
+
+    def upkeep(self, later: timedelta) -> int:
+        """Run the hourly job once in each hour of a day that begins `later`."""
+
+        async def run() -> int:
+            url = self.config.database_url
+            platforms, installation = PlatformConnections(url, keyed=True), async_engine(url)
+            removed = 0
+            for hour in range(24):
+                at = datetime.now(UTC) + later + timedelta(hours=hour)
+                job = Upkeep(
+                    platforms,
+                    installation,
+                    files=FileDirectory(self.path),
+                    clock=lambda at=at: at,  # type: ignore[misc]
+                )
+                removed += await job.step()
+            await platforms.dispose()
+            await installation.dispose()
+            return removed
+
+        return asyncio.run(run())
+
+
+@pytest.fixture
+def office(root: str, api_config: ApiConfig, database_url: str, tmp_path: Path) -> Iterator[Office]:
+    path = tmp_path / "documents"
+    path.mkdir(mode=0o700)
+    config = replace(api_config, documents_dir=path)
+    assert root  # Its worker is the one of this API as well.
+    with server(config) as own, Api(own, new_tenant(config.database_url)) as api:
+        yield Office(api, path, config, database_url)
+
+
+# --- the life of a file ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_file_is_stored_encrypted_under_a_name_of_ids(office: Office, *, has_key: bool) -> None:
+    holder = office.api.customer()["id"]
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+
+    document = made(post(office.api, **form(holder), headers=headers))
+    again = post(office.api, **form(holder), headers=headers) if has_key else None
+
+    if again is not None:
+        assert made(again) == document
+    [path] = office.files()
+    stored, _ = office.row(document)
+    key = stored.place.document_id.hex()
+    name = f"{key}-{stored.place.file_id.hex()}"
+    assert path.relative_to(office.path) == Path(office.platform_id.hex(), key[-2:], name)
+    assert PDF not in path.read_bytes()
+    assert office.read(document) == PDF
+    assert ok(office.api.get(f"/documents/{document['id']}")) == document
+    modes = {each.stat().st_mode & 0o777 for each in (path.parent, path.parent.parent)}
+    assert (path.stat().st_mode & 0o777, modes) == (0o600, {0o700})
+
+
+def test_nothing_that_a_sender_states_is_part_of_a_path(office: Office) -> None:
+    holder = office.api.customer()["id"]
+    stated = form(holder)
+    stated["files"] = {"file": ("../../../etc/passwd", PDF, "application/pdf")}
+
+    document = made(post(office.api, **stated))
+
+    [path] = office.files()
+    assert path.is_relative_to(office.path)
+    assert "passwd" not in str(path)
+    assert document["fileName"] == "passwd"
+
+
+def test_a_replaced_file_is_removed_after_the_commit(office: Office) -> None:
+    document = upload(office.api, office.api.customer()["id"])
+    [before] = office.files()
+
+    replaced = ok(put(office.api, document, png()))
+
+    [after] = office.files()
+    assert after != before
+    assert office.read(replaced) == png()
+
+
+def test_a_file_goes_with_its_document_and_with_its_customer(office: Office) -> None:
+    customer = office.api.customer()
+    first, second = (upload(office.api, customer["id"]) for _ in range(2))
+
+    assert office.api.delete(f"/documents/{first['id']}").status_code == 204
+    assert office.files() == [_path_of(office, second)]
+    ok(office.api.delete(f"/customers/{customer['id']}"))
+
+    assert office.files() == []
+
+
+def test_a_document_in_postgresql_moves_to_the_directory_and_back(
+    office: Office, api_config: ApiConfig
+) -> None:
+    with server(api_config) as root, Api(root, office.api.tenant) as without:
+        document = upload(without, office.api.customer()["id"])
+        assert office.files() == []
+
+        ok(put(office.api, document, png()))
+        assert office.read(document) == png()
+        ok(put(without, document, PDF))
+
+    [(content, file_id)] = rows(
+        office.database_url,
+        "SELECT length(content), file_id FROM document_contents WHERE document_id = %s",
+        document["id"].removeprefix("Document:"),
+    )
+    assert (content, file_id) == (len(PDF) + 16, None)
+
+
+def _path_of(office: Office, document: dict[str, Any]) -> Path:
+    stored, _ = office.row(document)
+    key = stored.place.document_id.hex()
+    name = f"{key}-{stored.place.file_id.hex()}"
+    return office.path / office.platform_id.hex() / key[-2:] / name
+
+
+# --- what is refused leaves nothing ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_refused_upload_leaves_no_file(
+    office: Office, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    monkeypatch.setattr(registry, "DOCUMENT_LIMIT", 0)
+    api, headers = office.api, {"Idempotency-Key": str(uuid4())} if has_key else {}
+    holder = api.customer()["id"]
+
+    refused(post(api, **form(holder), headers=headers), 409, "CONFLICT")
+    refused(post(api, **form(f"Customer:{new_id()}"), headers={}), 404, "USER_NOT_FOUND")
+    refused(post(api, **form(holder, side="LEFT"), headers={}), 400, "INVALID_INPUT")
+    refused(post(api, **form(holder, documentNumber="X201"), headers={}), 400, "LOW_QUALITY")
+    refused(put(api, {"id": f"Document:{new_id()}"}), 404, "REFERENCE_NOT_FOUND")
+
+    assert office.files() == []
+
+
+def test_a_submitted_document_keeps_its_file(office: Office) -> None:
+    document = upload(office.api, office.api.customer()["id"])
+    with psycopg.connect(office.database_url) as connection:
+        connection.execute(
+            "UPDATE documents SET submitted_at = now() WHERE id = %s",
+            [document["id"].removeprefix("Document:")],
+        )
+
+    refused(put(office.api, document, png()), 409, "CONFLICT")
+
+    assert office.read(document) == PDF
+    assert office.files() == [_path_of(office, document)]
+
+
+# --- a directory that fails --------------------------------------------------------------------
+
+
+def test_a_full_disk_is_503_and_changes_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = office.api.customer()["id"]
+    document = upload(office.api, holder)
+    headers = {"Idempotency-Key": str(uuid4())}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        refused(
+            post(office.api, **form(holder, png()), headers=headers), 503, "SERVICE_UNAVAILABLE"
+        )
+        refused(put(office.api, document, png()), 503, "SERVICE_UNAVAILABLE")
+
+    assert office.files() == [_path_of(office, document)]
+    assert office.read(document) == PDF
+    assert ok(office.api.get("/documents"))["data"] == [document]
+    second = made(post(office.api, **form(holder, png()), headers=headers))
+    assert office.read(second) == png()
+
+
+def test_without_the_directory_uploads_are_503_and_it_is_not_created(office: Office) -> None:
+    holder = office.api.customer()["id"]
+    office.path.rename(office.path.with_name("unmounted"))
+
+    refused(post(office.api, **form(holder)), 503, "SERVICE_UNAVAILABLE")
+
+    assert not office.path.exists()
+    assert ok(office.api.get("/documents"))["data"] == []
+    office.path.with_name("unmounted").rename(office.path)
+    upload(office.api, holder)
+
+
+def test_another_content_than_the_stored_one_is_found_when_it_is_read(office: Office) -> None:
+    document = upload(office.api, office.api.customer()["id"])
+    path = _path_of(office, document)
+    whole = path.read_bytes()
+
+    path.write_bytes(whole[:-1])
+    with pytest.raises(FileLostError, match="digest"):
+        office.read(document)
+    path.write_bytes(whole)
+    assert office.read(document) == PDF
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    with pytest.raises(DirectoryError):
+        office.read(document)
+    path.unlink()
+    with pytest.raises(FileLostError, match="not in the directory"):
+        office.read(document)
+
+
+# --- what is left over -------------------------------------------------------------------------
+
+
+def test_a_left_over_file_is_removed_after_a_day(office: Office) -> None:
+    document = upload(office.api, office.api.customer()["id"], pdf_of(5_000))
+    directory = FileDirectory(office.path)
+    stored, _ = office.row(document)
+    directory.write(office.platform_id, new_id(), b"of a request that was killed")
+    directory.write(office.platform_id, stored.place.document_id, b"of a replacement")
+    part = _path_of(office, document)
+    part = part.with_name(f"{part.name[:-1]}0.part")
+    part.write_bytes(b"of a power failure")
+    note = part.with_name("README")
+    note.write_bytes(b"of an operator")
+
+    too_soon = office.upkeep(timedelta())
+    removed = office.upkeep(timedelta(days=1, minutes=1))
+
+    assert (too_soon, removed) == (0, 3)
+    assert office.files() == sorted([_path_of(office, document), note])
+
+
+def test_files_of_another_database_are_not_removed(office: Office) -> None:
+    FileDirectory(office.path).write(new_id(), new_id(), b"of a platform of another database")
+
+    assert office.upkeep(timedelta(days=2)) == 0
+    assert len(office.files()) == 1
+
+
+def test_the_file_of_a_deleted_customer_is_removed_when_its_time_is_over(office: Office) -> None:
+    document = upload(office.api, office.api.customer()["id"])
+    with psycopg.connect(office.database_url) as connection:
+        connection.execute(
+            "UPDATE documents SET delete_after = now() - interval '1 s' WHERE id = %s",
+            [document["id"].removeprefix("Document:")],
+        )
+
+    assert office.upkeep(timedelta()) == 1
+    assert office.files() == []
+
+
+def test_a_process_with_another_directory_logs_an_error(office: Office, tmp_path: Path) -> None:
+    document = upload(office.api, office.api.customer()["id"])
+    same = _errors(office)
+
+    other = tmp_path / "other"
+    other.mkdir()
+    different = _errors(replace(office, path=other))
+    missing = _errors(replace(office, path=tmp_path / "missing"))
+
+    key = document["id"].removeprefix("Document:")
+    assert ("document not in its directory", key) not in same
+    assert ("document not in its directory", key) in different
+    assert {event for event, _ in missing} == {"documents not swept"}
+
+
+def _errors(office: Office) -> list[tuple[str, str | None]]:
+    with capture_logs() as logs:
+        office.upkeep(timedelta())
+    return [(log["event"], log.get("document")) for log in logs if log["log_level"] == "error"]
+
+
+# --- doctor ------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_a_directory_that_is_not_the_one_of_the_api(
+    office: Office, tmp_path: Path
+) -> None:
+    document = upload(office.api, office.api.customer()["id"])
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+
+    with psycopg.connect(office.database_url) as connection:
+        connection.execute(  # Of other tests, whose directories are gone.
+            "DELETE FROM document_contents WHERE document_id <> %s",
+            [document["id"].removeprefix("Document:")],
+        )
+        same = document_findings.examine(connection, office.path)
+        different = document_findings.examine(connection, other)
+        missing = document_findings.examine(connection, tmp_path / "missing")
+        unset = document_findings.examine(connection, None)
+        office.path.chmod(0o755)
+        is_open = document_findings.examine(connection, office.path)
+
+    states = [each.state for each in (same, different, missing, unset, is_open)]
+    assert states == [OK, FAIL, FAIL, FAIL, WARN], (same, different, missing, unset, is_open)
+    assert is_open.fix == f"chmod 700 {office.path}"
