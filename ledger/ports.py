@@ -5,10 +5,10 @@ tests) connects at most one adapter to each port and passes it to the functions 
 Without an adapter an operation raises `NotConnectedError` or leaves its resource PENDING; no
 function makes up what the system outside would have answered.
 
-`UmaNetwork` and `CodeSender` may wait for a system outside: they are called before a database
-transaction begins, and after it was committed. The other adapters are called inside of database
-transactions, so they compute and do not wait: what takes time at a system outside is requested and
-answered by messages (decision 43).
+`UmaNetwork`, `FundingInstructions` and `CodeSender` may wait for a system outside: they are called
+before a database transaction begins, and after it was committed. The other adapters are called
+inside of database transactions, so they compute and do not wait: what takes time at a system
+outside is requested and answered by messages (decision 43).
 """
 
 from collections.abc import Mapping, Sequence

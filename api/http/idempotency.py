@@ -34,8 +34,9 @@ _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 Handler = Callable[[Request], Awaitable[Response]]
 Sender = Callable[[RequestContext, Mapping[str, Any]], Awaitable[Response]]
 """Sends an event and returns the response with its outcome; the event may be sent again."""
-Prepare = Callable[[RequestContext, object], Awaitable[None]]
-"""Asks systems outside, by the JSON of a body that is not validated, before anything is written."""
+Prepare = Callable[[RequestContext, object, Mapping[str, Any]], Awaitable[None]]
+"""Asks systems outside, by the JSON of a body and the parameters of a path, both not validated,
+before anything is written."""
 
 
 def key_of(request: Request) -> str | None:
@@ -87,7 +88,7 @@ async def respond(  # noqa: PLR0913 - each by name
         if kept is not None and kept.answer is not None:
             return replay(kept.answer)
         if prepare is not None:
-            await prepare(call, body)
+            await prepare(call, body, request.path_params)
         if send is None:
             return await _with_rows(call, attempt, request, handle)
         return await _with_event(call, claim, kept, lambda: handle(request), send)

@@ -32,6 +32,7 @@ from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters, CodeSender
+from cardledger.ledger.quotes.funding import Instructions
 from cardledger.ledger.quotes.receivers import Answer
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
@@ -149,6 +150,8 @@ class RequestContext(ABC):
     """Files that it has stored before its database transaction."""
     answers: dict[str, Answer] = field(default_factory=dict)
     """What the institutions of UMA addresses have answered, asked before anything is written."""
+    asked: list[Instructions] = field(default_factory=list)
+    """The instructions for a quote that is paid from outside, asked likewise; the last at most."""
     subjects: dict[str, object] = field(default_factory=dict)
     """What the line of the request log names: the event and the card transaction of the call."""
 
@@ -176,6 +179,11 @@ class RequestContext(ABC):
     @abstractmethod
     def turn(self) -> Turn:
         """Whose requests take turns with this one to write."""
+
+    @property
+    def instructions(self) -> Instructions | None:
+        """The instructions that were asked for the quote of this request."""
+        return self.asked[0] if self.asked else None
 
     @property
     def client(self) -> Client:

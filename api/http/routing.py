@@ -173,7 +173,8 @@ class _GuardedRoute(Guarded):
             async with receive(request) as parsed, slot_of(request):
                 if key is None:
                     if access.prepare is not None:
-                        await access.prepare(request.state.call, await parsed.json())
+                        body = await parsed.json() if takes_body else None
+                        await access.prepare(request.state.call, body, request.path_params)
                     return await handle(parsed)
                 body = await parsed.json() if takes_body else None
                 return await idempotency.respond(

@@ -26,6 +26,7 @@ from cardledger.ledger.platforms.registry import Platform
 from cardledger.ledger.ports import Adapters
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.quotes import corridors, receivers
+from cardledger.ledger.quotes.funding import Instructions
 from cardledger.ledger.quotes.receivers import Answer
 from cardledger.ledger.quotes.records import PENDING, PENDING_AUTHORIZATION, Quote
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
@@ -44,11 +45,15 @@ _AMOUNT: Final = "lockedCurrencyAmount"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funding:
-    """Money that is sent from outside: for a customer, or (None) for the platform itself."""
+    """Money that is sent from outside: for a customer, or (None) for the platform itself.
+
+    `instructions` were asked for the quote; None: nothing is connected that has some.
+    """
 
     currency: str
     customer_id: Id | None = None
     network: str | None = None
+    instructions: Instructions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +119,15 @@ async def draft(  # noqa: PLR0913 - each by name
     if not 0 < wanted.amount <= MAX_QUOTED:
         message = f"must be from 1 to {MAX_QUOTED}"
         raise QuoteRefusedError(Refusal.RANGE, message, field=_AMOUNT)
-    source = await _source(connection, platform, wanted, adapters, at)
+    source = await _source(connection, platform, wanted, at)
     destination = await _destination(connection, platform, wanted, source, adapters, at)
     pair = Pair(source.currency, destination.currency)
     rate = await _rate(connection, platform, pair, pricing, at)
     fees = _fees(platform, wanted, pair)
     made = _converted(platform, wanted, pair, rate, fees)
     rail, selection = _rail(destination, wanted, made.received)
-    key = new_id()
     return Quote(
-        id=key,
+        id=_id_of(wanted.source),
         platform_id=platform.id,
         customer_id=source.owner_id,
         agent_id=wanted.agent_id,
@@ -161,6 +165,13 @@ async def draft(  # noqa: PLR0913 - each by name
     )
 
 
+def _id_of(source: TypedId | Funding) -> Id:
+    """Return the id of the quote: the one that its instructions have the reference of."""
+    if isinstance(source, Funding) and source.instructions is not None:
+        return source.instructions.quote_id
+    return new_id()
+
+
 # --- who pays ----------------------------------------------------------------------------------
 
 
@@ -168,11 +179,10 @@ async def _source(
     connection: AsyncConnection,
     platform: Platform,
     wanted: Wanted,
-    adapters: Adapters,
     at: datetime,
 ) -> InternalParty:
     if isinstance(wanted.source, Funding):
-        account_id = await _funded_account(connection, platform, wanted.source, adapters, at)
+        account_id = await _funded_account(connection, platform, wanted.source, at)
         field = "source.currency"
     else:
         if wanted.source.resource != "InternalAccount":
@@ -199,7 +209,6 @@ async def _funded_account(
     connection: AsyncConnection,
     platform: Platform,
     funding: Funding,
-    adapters: Adapters,
     at: datetime,
 ) -> Id:
     """Return the account on which the money from outside arrives."""
@@ -211,8 +220,7 @@ async def _funded_account(
             else f"is for crypto currencies only, not for {funding.currency}; leave it out"
         )
         raise QuoteRefusedError(Refusal.INPUT, message, field="source.cryptoNetwork")
-    ways = adapters.funding_instructions
-    if ways is None or ways.for_quote(funding.currency, funding.network, "") is None:
+    if funding.instructions is None or funding.instructions.ways is None:
         by = f" by {funding.network}" if funding.network else ""
         message = f"No instant rail is connected for {funding.currency}{by}; fund an account first."
         raise QuoteRefusedError(Refusal.NOT_SUPPORTED, message, field="source.currency")

@@ -1,11 +1,11 @@
 """Quotes as resources of the API."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from cardledger.ledger.core.payments.conversion import BASIS_POINTS
-from cardledger.ledger.ports import FundingInstructions
 from cardledger.ledger.quotes.records import (
     EXECUTED,
     EXPIRED,
@@ -25,25 +25,22 @@ from cardledger.schema.wire.exchange.quotes import (
 from cardledger.schema.wire.payments.parts import RateDetails
 
 _OPEN_PAYMENTS: Final = ("PENDING", "PROCESSING")
-_REFERENCE_LENGTH: Final = 12
 
 
 def render(
     shown: Shown,
-    instructions: FundingInstructions | None,
+    ways: Sequence[Mapping[str, Any]] | None,
     *,
     at: datetime,
     challenge: ScaChallengeResource | None = None,
 ) -> QuoteResource:
-    """Return a quote as a resource, as it is `at` a time, with the challenge that it waits for."""
+    """Return a quote as a resource, as it is `at` a time, with the challenge that it waits for.
+
+    `ways` are those to pay it from outside, which it has while it can be paid.
+    """
     quote = shown.quote
     status = status_of(shown, at=at)
-    ways = None
-    if quote.is_funded and status == PENDING and instructions is not None:
-        found = instructions.for_quote(
-            quote.sending_currency, quote.crypto_network, reference_of(quote)
-        )
-        ways = [dict(way) for way in found or ()]
+    is_payable = quote.is_funded and status == PENDING
     return QuoteResource(
         id=quote.id,
         status=status,
@@ -58,7 +55,7 @@ def render(
         exchange_rate=quote.rate.price,
         fees_included=quote.fee_amount,
         platform_fees_included=quote.fee_amount,
-        payment_instructions=ways,
+        payment_instructions=[dict(way) for way in ways] if is_payable and ways else None,
         transaction_id=quote.transaction_id,
         rate_details=RateDetails(
             counterparty_multiplier=Decimal(1),
@@ -84,11 +81,6 @@ def status_of(shown: Shown, *, at: datetime) -> str:
     if shown.payment_status in _OPEN_PAYMENTS:
         return "PROCESSING"
     return "COMPLETED" if shown.payment_status == "COMPLETED" else "FAILED"
-
-
-def reference_of(quote: Quote) -> str:
-    """Return the reference by which money from outside is matched with `quote`."""
-    return f"Q{bytes(quote.id).hex()[-_REFERENCE_LENGTH:].upper()}"
 
 
 def _source(quote: Quote) -> QuoteAccountSourceResource | QuoteRealtimeFundingSourceResource:

@@ -1,7 +1,7 @@
 """Systems outside are asked before a database transaction begins, and told after its commit."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -12,9 +12,11 @@ from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.ports import UmaReceiver
 from cardledger.ledger.sandbox.code_sender import SandboxCodeSender
+from cardledger.ledger.sandbox.funding_instructions import SandboxFundingInstructions
 from cardledger.ledger.sandbox.uma_network import SandboxUmaNetwork
 from tests.api.support import Api, made, new_tenant, ok, refused
-from tests.api.test_quotes import payer_of
+from tests.api.test_quotes import Payer, payer_of
+from tests.api.test_sca import CODE, EUROPEAN
 from tests.waiting import eventually
 
 _OPEN = """
@@ -122,6 +124,77 @@ def test_an_institution_is_asked_before_a_transaction_begins(
 
     # The look-up asks, and so does the quote, once; a repetition does not.
     assert seen == [("find", True, True), ("find", True, True), ("accept", True, True)]
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_instructions_are_asked_before_a_transaction_begins(
+    own: Api, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    seen: list[tuple[str, bool, bool]] = []
+    for_quote = SandboxFundingInstructions.for_quote
+
+    def noted(
+        port: SandboxFundingInstructions, currency: str, network: str | None, reference: str
+    ) -> Sequence[Mapping[str, Any]] | None:
+        seen.append((reference, none_is_open(database_url), blocks_no_loop()))
+        return for_quote(port, currency, network, reference)
+
+    monkeypatch.setattr(SandboxFundingInstructions, "for_quote", noted)
+    payer = payer_of(own)
+    body = funded_by(payer)
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+
+    quote = made(own.http.post("/quotes", json=body, headers=headers))
+    if has_key:
+        assert made(own.http.post("/quotes", json=body, headers=headers)) == quote
+    [way] = quote["paymentInstructions"]
+    reference = way["accountOrWalletInfo"]["reference"]
+    read = ok(own.get(f"/quotes/{quote['id']}"))
+
+    # The quote asks once, a repetition does not, and a reader asks for the same quote.
+    assert quote["id"].replace("-", "")[-12:].upper() == reference[1:]
+    assert seen == [(reference, True, True)] * 2
+    assert read == quote
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_an_authorization_asks_for_instructions_before_its_transaction(
+    own: Api, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    european: dict[str, Any] = {**EUROPEAN}
+    payer = payer_of(own, **european)
+    for channel in ("email", "phone"):
+        path = f"/customers/{payer.id}/verify-{channel}"
+        assert own.post(path, None).status_code == 204
+        ok(own.post(path + "/confirm", {"code": CODE}))
+    quote = ok(own.post("/quotes", funded_by(payer)), 202)
+    seen: list[tuple[str, bool, bool]] = []
+    for_quote = SandboxFundingInstructions.for_quote
+
+    def noted(
+        port: SandboxFundingInstructions, currency: str, network: str | None, reference: str
+    ) -> Sequence[Mapping[str, Any]] | None:
+        seen.append((reference, none_is_open(database_url), blocks_no_loop()))
+        return for_quote(port, currency, network, reference)
+
+    monkeypatch.setattr(SandboxFundingInstructions, "for_quote", noted)
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+    answer = {"challengeId": quote["scaChallenge"]["id"], "code": CODE}
+
+    authorized = ok(own.http.post(f"/quotes/{quote['id']}/authorize", json=answer, headers=headers))
+
+    [way] = authorized["paymentInstructions"]
+    assert seen == [(way["accountOrWalletInfo"]["reference"], True, True)]
+
+
+def funded_by(payer: Payer) -> dict[str, Any]:
+    """Return the body of a quote that is paid from outside."""
+    return {
+        "source": {"sourceType": "REALTIME_FUNDING", "currency": "USD", "customerId": payer.id},
+        "destination": {"destinationType": "ACCOUNT", "accountId": payer.iban()},
+        "lockedCurrencySide": "SENDING",
+        "lockedCurrencyAmount": 100,
+    }
 
 
 def test_an_institution_is_not_asked_without_a_look_up(

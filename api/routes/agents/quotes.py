@@ -11,7 +11,7 @@ from cardledger.api.http.responses import CREATED, resource_response
 from cardledger.api.http.routing import guarded_router, requires_agent
 from cardledger.api.routes import transactions
 from cardledger.api.routes.agents.actions import action_after
-from cardledger.api.routes.exchange import quotes
+from cardledger.api.routes.exchange import outside, quotes
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.policy import AgentPermission, RefusalReason
 from cardledger.ledger.quotes.records import Quote
@@ -36,7 +36,7 @@ _NOT_SUPPORTED: Final = {
 @router.post(
     "/agents/me/quotes", status_code=CREATED, response_model=QuoteResource, responses=quotes.ERRORS
 )
-@requires_agent(AgentPermission.CREATE_QUOTES, writes=True, prepare=quotes.ask_institution)
+@requires_agent(AgentPermission.CREATE_QUOTES, writes=True, prepare=outside.ask_institution)
 async def create_agent_quote(body: QuoteCreate, call: AgentCall) -> Response:
     """Create a quote that is paid from an internal account of the agent's customer.
 

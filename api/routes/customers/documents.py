@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import Query, Request, Response
@@ -71,7 +71,7 @@ def _checked(upload: Upload) -> CheckedFile:
 _FORM: Final = form_with_file(max_file=DOCUMENT_FILE, prepare=_checked)
 
 
-async def _store_new(call: RequestContext, body: object) -> None:
+async def _store_new(call: RequestContext, body: object, _: Mapping[str, Any]) -> None:
     """Store the file of a new document in the directory, if files are there."""
     try:
         DocumentCreate.model_validate(body)

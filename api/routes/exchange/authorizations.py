@@ -12,7 +12,7 @@ from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import transactions
 from cardledger.api.routes.customers.authentication.refusals import refusal
-from cardledger.api.routes.exchange import challenges, quotes
+from cardledger.api.routes.exchange import challenges, outside, quotes
 from cardledger.ledger.customers.authentication import payments
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.platforms.scopes import Permission
@@ -35,7 +35,7 @@ _ERRORS: Final[Mapping[int | str, Any]] = error_responses(
 
 
 @router.post("/quotes/{quote_id}/authorize", response_model=QuoteResource, responses={**_ERRORS})
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, prepare=outside.ask_again)
 async def authorize_quote(quote_id: QuoteId, body: ScaAnswer, call: PlatformCall) -> Response:
     """Authorize a quote with the code that its customer has received, or with a passkey.
 

@@ -1,10 +1,8 @@
 """Quotes: created, read, executed once, and paid from outside in a sandbox."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from fastapi import Response
@@ -17,19 +15,19 @@ from cardledger.api.http.responses import CREATED, resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
 from cardledger.api.routes import transactions
 from cardledger.api.routes.customers.authentication.refusals import error_of
-from cardledger.api.routes.exchange import challenges
+from cardledger.api.routes.exchange import challenges, outside
 from cardledger.ledger.core.payments.conversion import Fees, LockedSide
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.ports import UmaFailedError, UmaFailure
-from cardledger.ledger.quotes import drafts, execution, receivers, records, resources
+from cardledger.ledger.quotes import drafts, execution, records, resources
 from cardledger.ledger.quotes.drafts import Funding, UmaAddress, Wanted
 from cardledger.ledger.quotes.records import Quote, Shown
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.transactions import TransactionResource
-from cardledger.schema.wire.common import QuoteId, TypedId, format_amount, parse_id
+from cardledger.schema.wire.common import QuoteId, TypedId, format_amount
 from cardledger.schema.wire.customers.authentication import ScaChallengeResource
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.exchange.quotes import (
@@ -92,41 +90,8 @@ EXECUTION_ERRORS: Final = error_responses(Code.INVALID_AMOUNT, Code.CONFLICT)
 """The errors of a quote that is executed."""
 
 
-async def ask_institution(call: RequestContext, body: object) -> None:
-    """Ask the institution of the UMA address that a quote is to pay, if it is elsewhere.
-
-    Only after a look-up of the address: this installation does not ask others at will.
-    """
-    address, lookup = _paid_address(body)
-    network = call.services.adapters.uma_network
-    if address is None or lookup is None or network is None:
-        return
-    if not receivers.is_lookup(lookup, call.platform_id, address, at=call.now()):
-        return
-    async with call.services.platforms.reading(call.platform_id) as connection:
-        if await receivers.of_installation(connection, address) is not None:
-            return
-    with suppress(QuoteRefusedError):
-        drafts.check_allowed(call.services.adapters, address)
-        asked = partial(receivers.ask, network, address, to_pay=True)
-        call.answers[address] = await asyncio.to_thread(asked)
-
-
-def _paid_address(body: object) -> tuple[str | None, Id | None]:
-    """Return the UMA address that a body names, which is not validated, and its look-up."""
-    destination = body.get("destination") if isinstance(body, dict) else None
-    address = destination.get("umaAddress") if isinstance(destination, dict) else None
-    lookup = body.get("lookupId") if isinstance(body, dict) else None
-    if not isinstance(address, str) or not isinstance(lookup, str):
-        return None, None
-    try:
-        return address, parse_id("Lookup", lookup)
-    except ValueError:
-        return None, None
-
-
 @router.post("/quotes", status_code=CREATED, response_model=QuoteResource, responses=ERRORS)
-@requires(Permission.TRANSACT, prepare=ask_institution)
+@requires(Permission.TRANSACT, prepare=outside.ask)
 async def create_quote(body: QuoteCreate, call: PlatformCall) -> Response:
     """Create a quote: the amounts, the rate and the fees of a payment, promised for five minutes.
 
@@ -277,6 +242,8 @@ async def create(
     """
     if isinstance(wanted.destination, UmaAddress):
         wanted = replace(wanted, answer=call.answers.get(wanted.destination.address))
+    if isinstance(wanted.source, Funding):
+        wanted = replace(wanted, source=replace(wanted.source, instructions=call.instructions))
     with refusals():
         async with call.writing() as connection:
             platform = await platforms.get(connection, call.platform_id)
@@ -336,14 +303,15 @@ async def rendered(
 ) -> QuoteResource:
     """Return `quote` as a resource, as it is now.
 
-    `challenge` has just begun; only then can it have the options of a passkey.
+    `challenge` has just begun; only then can it have the options of a passkey. In the database
+    transaction of a key, what is asked outside was asked before.
     """
     status = resources.status_of(quote, at=call.now())
     if challenge is None and status == records.PENDING_AUTHORIZATION:
         async with call.reading() as connection:
             challenge = await challenges.open_for(call, connection, quote.quote)
-    instructions = call.services.adapters.funding_instructions
-    return resources.render(quote, instructions, at=call.now(), challenge=challenge)
+    ways = await outside.ways_of(call, quote.quote) if status == records.PENDING else None
+    return resources.render(quote, ways, at=call.now(), challenge=challenge)
 
 
 async def executed_if_funded(
