@@ -108,6 +108,14 @@ dist: $(STAMP) ## Build wheels and sdists of cardledger and cardledger-client in
 schedules: $(STAMP) ## Try every fault at every boundary, and many preemptions
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/schedules
 
+OF_MODEL := $(addprefix tests/core/test_,conversion.py entries.py payments.py properties.py) \
+  $(addprefix tests/integration/test_,payment_machine.py credits.py)
+
+.PHONY: properties
+properties: $(STAMP) ## Compare cards, credits, transfers and quotes with the models (EXAMPLES=10000)
+	HYPOTHESIS_PROFILE=nightly NIGHTLY_EXAMPLES=$(or $(EXAMPLES),10000) \
+	  $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(OF_MODEL) $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(STAMP) ## Send tens of thousands of generated requests (FUZZ_EXAMPLES=20)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20) $(BIN)/python -m pytest tests/api/test_fuzz.py -q -s

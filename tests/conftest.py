@@ -58,13 +58,17 @@ structlog.configure(
 gc_tuning.relax()  # As in the processes of the system.
 
 
-# How many examples Hypothesis tries: HYPOTHESIS_PROFILE=nightly many, brief few.
+# How many examples Hypothesis tries: HYPOTHESIS_PROFILE=nightly many (NIGHTLY_EXAMPLES), brief few.
 _PATIENT = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
     "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_PATIENT
 )
 settings.register_profile("brief", parent=settings.get_profile("ci"), max_examples=50)
-settings.register_profile("nightly", parent=settings.get_profile("ci"), max_examples=10_000)
+settings.register_profile(
+    "nightly",
+    parent=settings.get_profile("ci"),
+    max_examples=int(os.environ.get("NIGHTLY_EXAMPLES", "10000")),
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -37,7 +37,7 @@ from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
-from cardledger.ledger.storage.engines import async_engine, driver
+from cardledger.ledger.storage.engines import async_engine, driver, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.testing.model import Model
@@ -114,7 +114,10 @@ class World:
         self.worker_url: Final = as_role(app_url, Role.WORKER)
         self.webhooks_url: Final = as_role(app_url, Role.WEBHOOKS)
         self.database: Final[Database] = batch_engine(self.worker_url, pool_size=8)
-        self._finance: Final[Database] = batch_engine(as_role(app_url, Role.READER), pool_size=1)
+        # As `cardledger verify` does: a night's payments take longer than a reply may.
+        self._finance: Final[Database] = sync_engine(
+            as_role(app_url, Role.READER), pool_size=1, reply_limit_s=None
+        )
         self._references: Final = count(1)
 
     def close(self) -> None:

@@ -31,7 +31,11 @@ _QUOTES: Final = {
 
 @dataclass
 class Payment:
-    """A payout; `received` in `currency`, which is that of its sender unless it is converted."""
+    """A payout; `received` in `currency`, which is that of its sender unless it is converted.
+
+    With `is_funded` its amount arrives from outside in the moment in which it is debited. A pull
+    credits its `sender` instead, and has neither a fee nor another currency.
+    """
 
     sender: Account
     amount: int
@@ -40,6 +44,8 @@ class Payment:
     currency: str
     ending: str
     is_quoted: bool
+    is_funded: bool = False
+    is_pull: bool = False
     status: str = "PENDING"
     reason: str | None = None
     refund: str | None = None
@@ -62,6 +68,8 @@ class PaymentModel:
     def pay_out(self, name: str, payment: Payment) -> None:
         """Pay out to an external account."""
         self.payments[name] = payment
+        if payment.is_funded:
+            self.fund(*payment.sender, payment.amount)
         if payment.amount > self.money[payment.sender]:
             payment.status, payment.reason = "FAILED", "INSUFFICIENT_FUNDS"
             return
@@ -77,6 +85,18 @@ class PaymentModel:
             payment.status, payment.waits = "PROCESSING", 12
         else:
             self._complete(payment)
+
+    def pull(self, name: str, payment: Payment) -> None:
+        """Collect from an external account."""
+        self.payments[name] = payment
+        delays, reason = _TRANSFERS.get(payment.ending, (0, None))
+        if delays:
+            payment.waits = delays
+        elif reason:
+            self._fail(payment, reason)
+        else:
+            payment.status = "COMPLETED"
+            self.fund(*payment.sender, payment.amount)
 
     def exchange(self, payment: Payment) -> bool:
         """Convert between two accounts of the sender; return whether it had the money."""
@@ -99,7 +119,7 @@ class PaymentModel:
         return True
 
     def cancel(self, name: str) -> bool:
-        """Cancel a payout that was not handed over; return whether it could be."""
+        """Cancel a payment that was not handed over; return whether it could be."""
         payment = self.payments[name]
         if payment.status != "PENDING":
             return False
@@ -137,6 +157,8 @@ class PaymentModel:
 
     def _fail(self, payment: Payment, reason: str) -> None:
         payment.status, payment.reason, payment.waits = "FAILED", reason, 0
+        if payment.is_pull:
+            return  # Nothing has moved.
         if payment.is_quoted and payment.ending == "007":
             payment.refund = "FAILED"
             return

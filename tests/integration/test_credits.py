@@ -21,6 +21,7 @@ from cardledger.ledger.testing.model import Model
 from cardledger.ledger.testing.strategies import credited
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType
+from tests.examples import examples
 from tests.integration.test_lives import NOON, Life, state
 from tests.integration.test_timeout_reversals import authorization, process, reversal_of
 from tests.world import World, open_world, outcomes_of
@@ -303,7 +304,7 @@ def forget(world: World, key: Id) -> None:
         )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_after_any_story_of_credits_the_books_are_those_of_the_model(
     world: World, platform: Id, data: st.DataObject

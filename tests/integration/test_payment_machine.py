@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.core.payments.conversion import Rate
+from cardledger.ledger.core.payments.conversion import LockedSide, Rate
+from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.testing.payments import PLATFORM, Payment, PaymentModel
 from cardledger.schema.ids import Id
+from tests.examples import examples
 from tests.payments import DELAY, Conversion, Desk
 from tests.world import Cardholder, World, open_world
 
@@ -38,6 +40,7 @@ class PaymentMachine(RuleBasedStateMachine):
         for owner in ("ada", "bob"):
             dollars = self.world.cardholder(self.platform)
             self.accounts[owner, "USD"] = dollars
+            self.accounts[f"savings of {owner}", "USD"] = self.world.another_account(dollars)
             self.accounts[owner, "EUR"] = self.world.another_account(dollars, currency="EUR")
         self.payments: dict[str, Id] = {}
         self.fund("ada", funds)
@@ -53,7 +56,7 @@ class PaymentMachine(RuleBasedStateMachine):
         amount=_AMOUNTS,
         fee=st.integers(0, 5),
         ending=_ENDINGS,
-        is_quoted=st.booleans(),
+        quote=st.sampled_from([None, "of an account", "of money from outside"]),
         rate=st.none() | _RATES,
     )
     def pay_out(  # noqa: PLR0913, PLR0917 - drawn
@@ -62,9 +65,10 @@ class PaymentMachine(RuleBasedStateMachine):
         amount: int,
         fee: int,
         ending: str,
-        is_quoted: bool,  # noqa: FBT001 - drawn
+        quote: str | None,
         rate: tuple[int, int] | None,
     ) -> None:
+        is_quoted, is_funded = quote is not None, quote == "of money from outside"
         amount += fee
         received = amount - fee if rate is None else (amount - fee) * rate[0] // rate[1]
         if not received:
@@ -80,9 +84,10 @@ class PaymentMachine(RuleBasedStateMachine):
                 "USD" if rate is None else "EUR",
                 ending,
                 is_quoted,
+                is_funded,
             ),
         )
-        fields = {"quote_id": source.card_id} if is_quoted else {}
+        fields = {"quote_id": source.card_id, "is_funded": is_funded} if is_quoted else {}
         number = f"1234567{ending}" if rate is None else f"DE89370400440532013{ending}"
         self.payments[name] = self.desk.out(
             source,
@@ -94,17 +99,44 @@ class PaymentMachine(RuleBasedStateMachine):
         )
         self.desk.drain()
 
-    @rule(owner=_OWNERS, amount=_AMOUNTS, fee=st.integers(0, 5), rate=_RATES)
-    def exchange(self, owner: str, amount: int, fee: int, rate: tuple[int, int]) -> None:
-        amount += fee
-        received = (amount - fee) * rate[0] // rate[1]
+    @rule(owner=_OWNERS, amount=_AMOUNTS, ending=_ENDINGS)
+    def pull(self, owner: str, amount: int, ending: str) -> None:
+        name = f"p{len(self.payments)}"
+        self.model.pull(
+            name,
+            Payment(
+                (owner, "USD"), amount, 0, amount, "USD", ending, is_quoted=False, is_pull=True
+            ),
+        )
+        self.payments[name] = self.desk.pull(
+            self.accounts[owner, "USD"], amount, f"1234567{ending}"
+        )
+        self.desk.drain()
+
+    @rule(
+        owner=_OWNERS,
+        amount=_AMOUNTS,
+        fee=st.integers(0, 5),
+        rate=_RATES,
+        side=st.sampled_from(LockedSide),
+    )
+    def exchange(
+        self, owner: str, amount: int, fee: int, rate: tuple[int, int], side: LockedSide
+    ) -> None:
+        if side is LockedSide.RECEIVING:
+            # The least that gives it: more may be received for the same.
+            received = locked = amount
+            amount = -(-received * rate[1] // rate[0]) + fee
+        else:
+            locked = amount = amount + fee
+            received = (amount - fee) * rate[0] // rate[1]
         if not received:
             return
         source, destination = self.accounts[owner, "USD"], self.accounts[owner, "EUR"]
         payment = Payment((owner, "USD"), amount, fee, received, "EUR", "", is_quoted=True)
         has_money = self.model.exchange(payment)
         key = self.desk.exchange(
-            source, destination, amount, Conversion("EUR", Rate(*rate)), fee_amount=fee
+            source, destination, locked, Conversion("EUR", Rate(*rate), side), fee_amount=fee
         )
         self.desk.drain()
         assert self.desk.stored(key).status == ("COMPLETED" if has_money else "FAILED")
@@ -115,6 +147,20 @@ class PaymentMachine(RuleBasedStateMachine):
             return
         has_money = self.model.pay((sender, "USD"), receiver, amount)
         key = self.desk.pay(self.accounts[sender, "USD"], self.accounts[receiver, "USD"], amount)
+        self.desk.drain()
+        assert self.desk.stored(key).status == ("COMPLETED" if has_money else "FAILED")
+
+    @rule(owner=_OWNERS, amount=_AMOUNTS, is_back=st.booleans())
+    def save(self, owner: str, amount: int, is_back: bool) -> None:  # noqa: FBT001 - drawn
+        way = [owner, f"savings of {owner}"]
+        sender, receiver = reversed(way) if is_back else way
+        has_money = self.model.pay((sender, "USD"), receiver, amount)
+        key = self.desk.submit(
+            self.accounts[sender, "USD"],
+            amount,
+            self.accounts[receiver, "USD"].account_id,
+            Kind.INTERNAL,
+        )
         self.desk.drain()
         assert self.desk.stored(key).status == ("COMPLETED" if has_money else "FAILED")
 
@@ -161,9 +207,8 @@ def test_the_ledger_and_the_model_agree_about_payments(world: World) -> None:
         pass
 
     Machine.world = world
-    is_nightly = settings().max_examples >= settings.get_profile("nightly").max_examples
     Machine.TestCase.settings = settings(
-        max_examples=settings().max_examples if is_nightly else 12,
+        max_examples=examples(12),
         stateful_step_count=12,
         deadline=None,
         suppress_health_check=list(HealthCheck),
