@@ -26,7 +26,7 @@ from storm.faults.arena import Arena, DidNotStrikeError, Fault, SkippedError, St
 from storm.faults.crashes import CRASHES
 from storm.faults.errors import ERRORS
 from storm.faults.silences import SILENCES
-from storm.load import population
+from storm.load import payers, population
 from storm.load.callers import Load
 from storm.load.journal import Journal
 from storm.report import Report
@@ -113,11 +113,12 @@ class _Storm:
         self._tell("processes start")
         system.start_processes()
         wait_until(self._is_ready, "the API serves")
+        customers = payers.populate(system)
         cardholders = population.populate(system, options.cardholders)
         population.connect_agents(system, cardholders)
         population.subscribe(system, self._receiver)
         journal = Journal()
-        load = Load(system, cardholders, journal, seed=options.seed, rate=options.rate)
+        load = Load(system, cardholders, customers, journal, seed=options.seed, rate=options.rate)
         reader = Reader(system)
         load.start()
         wait_until(load.is_warm.is_set, "the accounts are funded")
@@ -222,6 +223,7 @@ class _Storm:
                 promises.stuck(left, journal),
                 promises.conserved(reader.snapshots, reader.violations),
                 promises.replayed(self._system, found),
+                promises.paid(self._system),
                 promises.ordered(journal, found),
                 promises.delivered(self._system, self._receiver),
             ],

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import psycopg
 
+from cardledger.ledger.audit import payments
 from cardledger.ledger.messaging import canaries
 from cardledger.ledger.messaging.inbox import DEPOSIT, TRANSFER
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
@@ -78,11 +79,11 @@ _APPLIED_TWICE: Final = """
 
 
 _EFFECTS: Final = {
-    "/simulate/authorization": "AUTHORIZATION",
-    "/fund": DEPOSIT,
-    "/transfer-out": TRANSFER,
+    "AUTHORIZATION": ("/simulate/authorization",),
+    DEPOSIT: ("/fund",),
+    TRANSFER: ("/transfer-out", "/transfer-in", "/quotes"),
 }
-"""What a request over HTTP, repeated with one `Idempotency-Key`, does once."""
+"""What requests over HTTP, repeated with one `Idempotency-Key`, do once, by their paths."""
 
 
 def doubled(system: System, journal: Journal, record: Record) -> Promise:
@@ -96,8 +97,8 @@ def doubled(system: System, journal: Journal, record: Record) -> Promise:
         for key, decision in record.decisions.items()
         if key not in journal.events and decision.message_id in record.accepted
     )
-    for ending, kind in _EFFECTS.items():
-        requests = sum(call.path.endswith(ending) for call in journal.calls)
+    for kind, endings in _EFFECTS.items():
+        requests = sum(call.path.endswith(endings) for call in journal.calls)
         promise.checked += requests
         # A request that was never answered may have had an effect, or none; never two.
         if effects[kind] > requests:
@@ -200,7 +201,8 @@ def _unexpected_status(call: Called) -> str | None:
 _STUCK: Final = {
     "inbox": "SELECT count(*) FROM inbox",
     "outbox": "SELECT count(*) FROM outbox",
-    "transfers": "SELECT count(*) FROM transfers WHERE status = 'PROCESSING'",
+    "transfers": "SELECT count(*) FROM transfers"
+    " WHERE status IN ('PENDING', 'PROCESSING') OR due_at IS NOT NULL",
     "webhooks": "SELECT count(*) FROM webhook_deliveries WHERE state = 'PENDING'",
 }
 
@@ -237,6 +239,18 @@ def replayed(system: System, record: Record) -> Promise:
     replay = Replay(system, record)
     promise.fail_all(replay.differences())
     promise.checked = replay.messages
+    return promise
+
+
+_PAYMENTS: Final = "SELECT count(*) FROM transfers WHERE kind <> 'INTERNAL'"
+
+
+def paid(system: System) -> Promise:
+    """Every payment stands where its events put it, and has the entries that they give."""
+    promise = Promise("payments")
+    with system.connect() as connection, connection.transaction():
+        promise.fail_all(payments.differences(connection))
+        [(promise.checked,)] = connection.execute(_PAYMENTS.encode()).fetchall()
     return promise
 
 

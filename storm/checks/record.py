@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 
+from cardledger.ledger.audit import payments
 from cardledger.ledger.messaging import timeout_reversals
 from cardledger.schema.ids import Id
 from storm.system import System
@@ -34,13 +35,21 @@ _INSTRUMENTS: Final = """
     CREATE TRIGGER storm AFTER INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION storm.note();
 """
 
-# One statement is one snapshot. What customers have, and what is held for them, less what they owe,
-# and what went to the network less what is written off, is what was ever deposited.
-_CONSERVATION: Final = """
+# One statement is one snapshot. In each currency: what owners have, and what is held for them, less
+# what they owe, what went to the network less what is written off, and what payments have brought
+# in, taken out and hold in clearing (by their rows alone), is what was ever deposited.
+_CONSERVATION: Final = f"""
     SELECT
-        (SELECT coalesce(sum(amount), 0) FROM deposits),
-        (SELECT coalesce(sum(balance + held - owed), 0) FROM internal_accounts)
-            + (SELECT coalesce(sum(settled - refunded - written_off), 0) FROM card_transactions),
+        (SELECT array_agg(format('%s %s', k.currency, k.lost)) FROM (
+            SELECT m.currency, sum(m.amount) AS lost FROM (
+                SELECT a.currency, -d.amount::numeric AS amount
+                FROM deposits d JOIN internal_accounts a ON a.id = d.account_id
+                UNION ALL SELECT currency, balance::numeric + held - owed FROM internal_accounts
+                UNION ALL SELECT currency, settled::numeric - refunded - written_off
+                FROM card_transactions
+                UNION ALL SELECT currency, amount FROM ({payments.SUB_LEDGER}) p
+            ) m GROUP BY m.currency
+        ) k WHERE k.lost <> 0),
         (SELECT count(*) FROM internal_accounts a JOIN LATERAL (
             SELECT balance_after, account_version FROM entries e WHERE e.account_id = a.id
             ORDER BY account_version DESC LIMIT 1
@@ -84,19 +93,21 @@ class Reader:
             try:
                 with self._system.connect() as connection:
                     while not self._stopping.wait(_READ_PAUSE_S):
-                        self._read(connection)
+                        self.read(connection)
             except psycopg.OperationalError:
                 self.unavailable += 1
                 self._stopping.wait(_READ_PAUSE_S)
 
-    def _read(self, connection: psycopg.Connection[Any]) -> None:
+    def read(self, connection: psycopg.Connection[Any]) -> None:
+        """Read the books once, in one snapshot, and note where money is not conserved."""
         row = connection.execute(_CONSERVATION.encode()).fetchone()
         assert row is not None
-        deposited, kept, differing, waiting = row
+        lost, differing, waiting = row
         self.snapshots += 1
         self.most_waiting = max(self.most_waiting, waiting)
-        if deposited != kept:
-            self.violations.append(f"deposited {deposited}, kept {kept} at {time.time():.3f}")
+        if lost:
+            found = ", ".join(lost)
+            self.violations.append(f"{found} more or less than deposited at {time.time():.3f}")
         if differing:
             self.violations.append(f"{differing} balances differ from their last entries")
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 from cardledger.ledger.messaging.inbox import (
     CARD_CLOSED,
     DEPOSIT,
+    RAIL_ANSWER,
     RECOVERY,
     SUSPENSE,
     TRANSFER,
@@ -40,9 +41,14 @@ _ROLL_UPS: Final = """
             AND authorizations = 0 AND settlement_count = 0) AS is_credit
     ) k
 """
-_ACCOUNTS: Final = "SELECT id, balance, held, owed FROM internal_accounts"
+# Owners without a card have payments, which are checked by another promise.
+_ACCOUNTS: Final = """
+    SELECT id, balance, held, owed FROM internal_accounts
+    WHERE customer_id IN (SELECT customer_id FROM cards)
+"""
 _TRANSFERS: Final = """
     SELECT id::text, source_account_id, destination_account_id, amount FROM transfers
+    WHERE kind = 'INTERNAL'
 """
 _PARKED: Final = """
     SELECT coalesce(sum(CASE WHEN type IN ('CLEARING', 'RETURN_REVERSAL') THEN amount
@@ -144,8 +150,10 @@ class Replay:
                 return self._timeout_reversal(body, decision)
             case kind if kind in {RECOVERY, SUSPENSE}:
                 return decision.outcome  # The model pays all debts at once, and sees no rejection.
-            case kind if kind == TRANSFER:
+            case kind if kind == TRANSFER and body["transferId"] in self._transfers:
                 return self._transfer(self._transfers[body["transferId"]])
+            case kind if kind.startswith(TRANSFER) or kind == RAIL_ANSWER:
+                return decision.outcome  # Of a payment.
             case kind if kind == CARD_CLOSED:
                 return self._close_card(body)
             case kind if kind == DEPOSIT:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -24,11 +23,13 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError
+from storm.load import payers
+from storm.load.bodies import MERCHANT, SHARES, without_deadline, write_lines
 from storm.load.journal import Answer, Called, Journal, Sent
+from storm.load.payers import Payer, Payments
 from storm.load.population import Cardholder
 from storm.system import CLIENT, SUBMIT, System
 
-MERCHANT: Final = {"descriptor": "CORNER BAKERY 0417", "mcc": "5812", "country": "US"}
 DECIDE_WITHIN_S: Final = 2.0
 
 _SOURCE: Final = "storm"
@@ -40,28 +41,16 @@ _PATIENCE_S: Final = 120.0  # After the end of the load, for the retries that ar
 _FILE_LINES: Final = 30
 _HTTP_TIMEOUT_S: Final = 6.0
 _RETRIED: Final = {408, 425, 429, 500, 502, 503, 504}
-_SHARES: Final = {
-    "live": 34,
-    "bulk": 12,
-    "http": 22,
-    "duplicate": 7,
-    "reuse": 5,
-    "deposit": 6,
-    "transfer": 5,
-    "funding source": 5,
-    "card closure": 1,
-    "file": 1,
-}
-"""How often each door is used, relative to the others."""
 
 
 class Load:
     """Sends until `stop`, in a thread with an event loop of its own."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by name
         self,
         system: System,
         cardholders: Sequence[Cardholder],
+        customers: Sequence[Payer],
         journal: Journal,
         *,
         seed: int,
@@ -72,6 +61,7 @@ class Load:
         self._cardholders: Final = cardholders
         self._journal: Final = journal
         self._chance: Final = random.Random(seed)
+        self._payments: Final = Payments(customers, self._chance, self._call)
         self._rate: Final = rate
         self._name: Final = f"s{seed}"
         self._number = 0
@@ -131,6 +121,7 @@ class Load:
             ):
                 self._client, self._http = client, http
                 await asyncio.gather(*(self._open_account(one) for one in self._cardholders))
+                await self._payments.open()
                 self.is_warm.set()
                 watch = asyncio.create_task(self._watch_loop())
                 try:
@@ -156,8 +147,8 @@ class Load:
         under_way: set[asyncio.Task[None]] = set()
         began = time.monotonic()
         number = 0
-        doors = list(_SHARES)
-        weights = list(_SHARES.values())
+        doors = list(SHARES)
+        weights = list(SHARES.values())
         while not self._stopping.is_set():
             number += 1
             await asyncio.sleep(max(began + number / self._rate - time.monotonic(), 0))
@@ -167,7 +158,9 @@ class Load:
             if len(under_way) >= _UNDER_WAY_LIMIT:
                 self.skipped += 1
                 continue
-            task = asyncio.create_task(self._doors[door](self, cardholder))
+            is_payment = door in payers.DOORS
+            used = self._payments.use(door) if is_payment else self._doors[door](self, cardholder)
+            task = asyncio.create_task(used)
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             task.add_done_callback(self._note)
@@ -241,18 +234,28 @@ class Load:
         clearing = {"cardTransactionId": answer["id"], "amount": amount + tip, "final": True}
         await self._call("POST", f"{card}/clearing", clearing)
 
+    async def _credit(self, cardholder: Cardholder) -> None:
+        """Ask for a credit of the cardholder, then settle it, more or less of it, or not at all."""
+        token, amount = self._token(), self._chance.randint(100, 9_000)
+        asked = self._event("CREDIT_AUTHORIZATION", cardholder, token, amount)
+        answer = await self._submit(cardholder, asked, "live")
+        settled = self._chance.choice([0, amount // 2 + 1, amount, amount + 50])
+        if answer is not None and settled:
+            event = self._event("RETURN", cardholder, token, settled)
+            await self._submit(cardholder, event, "live")
+
     async def _duplicate(self, _: Cardholder) -> None:
         """Submit once more what has been decided: its money must not move again."""
         first = self._decided()
         if first is not None:
-            await self._attempt(first, _without_deadline(first.body), deadline=False)
+            await self._attempt(first, without_deadline(first.body), deadline=False)
 
     async def _reuse(self, _: Cardholder) -> None:
         """Use a key again for another body: it has to be refused."""
         first = self._decided()
         if first is None or "amount" not in first.body:
             return
-        body = {**_without_deadline(first.body), "amount": first.body["amount"] + 1}
+        body = {**without_deadline(first.body), "amount": first.body["amount"] + 1}
         began = time.time()
         note = Sent(first.key, "reuse", first.customer_id, first.lane, body, began, is_reuse=True)
         await self._attempt(self._journal.add(note), body, deadline=False)
@@ -304,6 +307,7 @@ class Load:
         "live": _live,
         "bulk": _bulk,
         "http": _over_http,
+        "credit": _credit,
         "duplicate": _duplicate,
         "reuse": _reuse,
         "deposit": _deposit_over_http,
@@ -373,7 +377,7 @@ class Load:
         events = [self._bulk_event(cardholder) for _ in range(_FILE_LINES)]
         notes = [self._sent(cardholder, event, "file", Lane.BULK) for event in events]
         path = self._system.home / f"{notes[0].key[1]}.jsonl"
-        await asyncio.to_thread(_write_lines, path, events)
+        await asyncio.to_thread(write_lines, path, events)
         while not self._has_lost_patience:
             for note in notes:
                 note.attempts += 1
@@ -490,11 +494,3 @@ class Load:
             "accountId": account_id,
             "amount": amount,
         }
-
-
-def _without_deadline(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if name != "decideBy"}
-
-
-def _write_lines(path: Path, events: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")

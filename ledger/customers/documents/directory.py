@@ -240,4 +240,4 @@ def _is_older(entry: os.DirEntry[str], before: float) -> bool:
 
 
 def _unusable(error: OSError) -> DirectoryError:
-    return DirectoryError(f"the directory of documents cannot be used: {error}")
+    return DirectoryError(f"the directory of documents cannot be used: {error.strerror or error}")

@@ -1,0 +1,135 @@
+"""The checks of the storm that read the database find what they are for."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.payments.conversion import Rate
+from storm.checks import promises
+from storm.checks.promises import Promise
+from storm.checks.record import Reader
+from storm.system import System
+from tests.payments import DELAY, Conversion, Desk
+from tests.world import World, open_world
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+class Direct:
+    """The database of a system, in one database transaction that is never committed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def connect(self) -> AbstractContextManager[Connection]:
+        return nullcontext(self.connection)
+
+    def damage(self, statement: str) -> None:
+        """Execute what the triggers refuse."""
+        for table in ("transfers", "entries", "card_transactions", "internal_accounts"):
+            self.connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER".encode())
+        self.connection.execute(statement.encode())
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def system(database_url: DatabaseUrl) -> Iterator[Direct]:
+    with psycopg.connect(database_url) as connection:
+        yield Direct(connection)
+        connection.rollback()
+
+
+@pytest.fixture(scope="module")
+def _played(world: World) -> None:
+    """Payments of every kind have been made, and a purchase and a credit."""
+    desk, platform = Desk(world), world.platform()
+    desk.platform_account(platform)
+    made, other = world.cardholder(platform, 50_000), world.cardholder(platform, 5_000)
+    euros = world.another_account(made, currency="EUR")
+    converted = Conversion("EUR", Rate(92, 100))
+    for ending in ("002", "004", "005", "007", "111"):
+        desk.out(made, 1_000, f"1234567{ending}")
+        desk.out(
+            made,
+            2_000,
+            f"DE89370400440532013{ending}",
+            conversion=converted,
+            fee_amount=7,
+            quote_id=made.card_id,
+        )
+        desk.pull(made, 300, f"1234567{ending}")
+    desk.exchange(made, euros, 4_000, converted, fee_amount=3)
+    desk.pay(made, other, 150)
+    desk.drain()
+    for kind, token, amount in (
+        ("AUTHORIZATION", "T1", 700),
+        ("CLEARING", "T1", 800),
+        ("CREDIT_AUTHORIZATION", "T2", 500),
+        ("RETURN", "T2", 400),
+    ):
+        world.process(desk.engine, [(made, world.event(kind, made, token, amount))])
+
+
+def violations(system: Direct) -> list[str]:
+    reader = Reader(cast("System", system))
+    reader.read(system.connection)
+    return reader.violations
+
+
+def paid(system: Direct) -> Promise:
+    return promises.paid(cast("System", system))
+
+
+@pytest.mark.usefixtures("_played")
+def test_money_is_conserved_while_payments_are_under_way_and_when_they_have_ended(
+    world: World, system: Direct
+) -> None:
+    desk = Desk(world)
+    assert world.rows("SELECT FROM transfers WHERE due_at IS NOT NULL")
+    under_way = violations(system)
+    system.connection.rollback()
+
+    desk.pass_time(DELAY)
+
+    assert not under_way
+    assert not violations(system)
+    assert paid(system).broken == 0
+    assert paid(system).checked > 15
+
+
+@pytest.mark.usefixtures("_played")
+@pytest.mark.parametrize(
+    ("break_it", "expected"),
+    [
+        ("UPDATE internal_accounts SET balance = balance + 1 WHERE currency = 'EUR'", "EUR 1 "),
+        (
+            "UPDATE transfers SET received_amount = received_amount + 1 WHERE kind = 'EXCHANGE'",
+            "EUR -1 ",
+        ),
+        ("UPDATE card_transactions SET refunded = refunded + 5", "USD -10 "),
+    ],
+)
+def test_money_that_is_lost_is_named_with_its_currency(
+    system: Direct, break_it: str, expected: str
+) -> None:
+    system.damage(break_it)
+
+    assert violations(system)[0].startswith(expected), violations(system)
+
+
+@pytest.mark.usefixtures("_played")
+def test_a_payment_without_its_entries_breaks_a_promise(system: Direct) -> None:
+    system.damage(
+        "DELETE FROM entries WHERE subject_id IN (SELECT id FROM transfers WHERE kind = 'IN')"
+    )
+
+    assert paid(system).broken
