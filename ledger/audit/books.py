@@ -257,7 +257,13 @@ _CHECKS: Final = (
                         ELSE -k.sign END * i.amount::numeric
                 FROM suspense_items i
                 CROSS JOIN (VALUES ('NETWORK_SETTLEMENT', 1), ('SUSPENSE', -1)) AS k (kind, sign)
-                WHERE i.resolved_at IS NULL
+                WHERE i.resolved_at IS NULL AND i.cause <> 'CLOSED'
+                UNION ALL
+                SELECT i.platform_id, i.currency, k.kind, k.sign * i.amount::numeric
+                FROM suspense_items i CROSS JOIN LATERAL (VALUES ('OUTBOUND_CLEARING', -1),
+                    (CASE WHEN i.resolved_at IS NULL THEN 'SUSPENSE' ELSE 'SANDBOX_FUNDING' END, 1)
+                ) AS k (kind, sign)
+                WHERE i.cause = 'CLOSED'
                 UNION ALL
                 SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
                 FROM deposits d JOIN internal_accounts a ON a.id = d.account_id

@@ -233,7 +233,7 @@ _CHECKS: Final = (
                 SELECT i.platform_id, i.currency, CASE
                     WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN i.amount
                     ELSE -i.amount END
-                FROM suspense_items i WHERE i.resolved_at IS NULL
+                FROM suspense_items i WHERE i.resolved_at IS NULL AND i.cause <> 'CLOSED'
                 UNION ALL
                 SELECT f.platform_id, n.currency,
                     CASE n.type WHEN 'FEE' THEN n.amount ELSE -n.amount END

@@ -103,9 +103,17 @@ _CHECKS: Final = (
             = (i.platform_id, i.currency, 'SUSPENSE')
         LEFT JOIN system_accounts n ON (n.platform_id, n.currency, n.kind)
             = (i.platform_id, i.currency, 'NETWORK_SETTLEMENT')
+        LEFT JOIN system_accounts b ON (b.platform_id, b.currency, b.kind)
+            = (i.platform_id, i.currency, 'OUTBOUND_CLEARING')
+        LEFT JOIN system_accounts o ON (o.platform_id, o.currency, o.kind)
+            = (i.platform_id, i.currency, 'SANDBOX_FUNDING')
         LEFT JOIN LATERAL (SELECT
-            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN s.id ELSE n.id END AS debit,
-            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN n.id ELSE s.id END AS credit
+            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN s.id
+                WHEN i.type = 'PAYOUT_RETURN' THEN b.id ELSE n.id END AS debit,
+            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN n.id ELSE s.id END AS credit,
+            -- What was returned has left the ledger when it is resolved.
+            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN s.id
+                WHEN i.type = 'PAYOUT_RETURN' THEN o.id ELSE n.id END AS afterwards
         ) a ON true
         LEFT JOIN entries e ON e.subject_id = i.id
         GROUP BY i.id, i.customer_id
@@ -118,7 +126,7 @@ _CHECKS: Final = (
                         IS DISTINCT FROM (a.debit, a.credit, i.recorded_at)
                         OR e.posted_on <> i.posted_on
                     WHEN 1 THEN (e.debit_account_id, e.credit_account_id, e.recorded_at)
-                        IS DISTINCT FROM (a.credit, a.debit, i.resolved_at)
+                        IS DISTINCT FROM (a.credit, a.afterwards, i.resolved_at)
                         OR e.posted_on < i.posted_on
                     ELSE true END
             ) IS TRUE
@@ -128,8 +136,8 @@ _CHECKS: Final = (
     (
         """
         SELECT i.id FROM suspense_items i LEFT JOIN cards c ON c.id = i.card_id
-        WHERE c.id IS NULL OR (c.customer_id, c.platform_id, c.currency)
-            <> (i.customer_id, i.platform_id, i.currency)
+        WHERE i.cause <> 'CLOSED' AND (c.id IS NULL OR (c.customer_id, c.platform_id, c.currency)
+            <> (i.customer_id, i.platform_id, i.currency))
         """,
         "Item of suspense {}: its card, cardholder, platform and currency do not belong together",
     ),
@@ -139,9 +147,21 @@ _CHECKS: Final = (
         LEFT JOIN rejections r ON r.id = i.id
         LEFT JOIN outcomes o ON o.message_id = i.id AND o.outcome = 'PARKED'
         WHERE CASE i.cause WHEN 'REJECTED' THEN r.reason IS DISTINCT FROM i.reason
-            ELSE o.message_id IS NULL END
+            WHEN 'PARKED' THEN o.message_id IS NULL END
         """,
         "Item of suspense {}: its message was not rejected or parked for that reason",
+    ),
+    (
+        """
+        SELECT i.id FROM suspense_items i
+        LEFT JOIN transfers f ON i.reference = f.id || '/return'
+            AND (f.customer_id, f.platform_id) = (i.customer_id, i.platform_id)
+            AND f.kind = 'OUT' AND f.failure_reason = 'PAYOUT_RETURNED'
+            AND f.refund_status = 'FAILED'
+        WHERE i.cause = 'CLOSED' AND (coalesce(f.received_amount, f.amount - f.fee_amount),
+            coalesce(f.received_currency, f.currency)) IS DISTINCT FROM (i.amount, i.currency)
+        """,
+        "Item of suspense {}: no payout was returned whose account is closed",
     ),
     (
         """

@@ -5,6 +5,9 @@ moved money all the same. It is booked as if it had been applied, with SUSPENSE 
 card's accounts. FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network
 is told so, so nothing has moved.
 
+What a bank returns of a payout whose customer was deleted meanwhile stands there, too: its account
+is closed. People resolve it, once they have paid it outside the ledger.
+
 Pure. Source: docs/decisions/0067-suspense.md
 """
 
@@ -25,6 +28,9 @@ _DUE_FROM_NETWORK: Final = frozenset(
         EventType.FINANCIAL_CREDIT_AUTHORIZATION.value,
     }
 )
+
+PAYOUT_RETURN: Final = "PAYOUT_RETURN"
+"""What a bank has returned for an account that is closed; no event of the network."""
 
 TEXT_LIMIT: Final = 100_000
 """Characters of a rejected text that is read; an event has some hundred."""
@@ -73,10 +79,22 @@ def event_in(text: str) -> dict[str, object] | None:
 
 def suspense_entry(kind: str, amount: int) -> Entry:
     """Return the entry of `amount`, which an event of type `kind` has moved that is not applied."""
+    if kind == PAYOUT_RETURN:
+        return Entry(ChartAccount.OUTBOUND_CLEARING, ChartAccount.SUSPENSE, amount)
     suspense, network = ChartAccount.SUSPENSE, ChartAccount.NETWORK_SETTLEMENT
     if kind in _DUE_TO_NETWORK:
         return Entry(debit=suspense, credit=network, amount=amount)
     return Entry(debit=network, credit=suspense, amount=amount)
+
+
+def resolving_entry(kind: str, amount: int) -> Entry:
+    """Return the entry that takes an item of type `kind` out of SUSPENSE.
+
+    It undoes the first one; but what was returned has left the ledger by then.
+    """
+    if kind == PAYOUT_RETURN:
+        return Entry(ChartAccount.SUSPENSE, ChartAccount.SANDBOX_FUNDING, amount)
+    return taken_back(suspense_entry(kind, amount))
 
 
 def taken_back(entry: Entry) -> Entry:

@@ -242,7 +242,7 @@ class SuspenseItem:
     platform_id: Id
     source: str | None
     reference: str | None
-    card_id: Id
+    card_id: Id | None
     type: str
     currency: str
     amount: int

@@ -60,6 +60,12 @@ _REFUNDS: Final = """
     FROM transfers f
     LEFT JOIN internal_accounts a ON a.id = f.source_account_id AND a.customer_id = f.customer_id
     WHERE f.refund_status = 'FAILED' AND (%(ids)s::uuid[] IS NULL OR f.id = ANY(%(ids)s))
+        AND NOT EXISTS (
+            -- It stands in SUSPENSE, or did until people resolved it.
+            SELECT FROM suspense_items i
+            WHERE i.cause = 'CLOSED' AND i.customer_id = f.customer_id
+                AND i.reference = f.id || '/return'
+        )
     ORDER BY f.id LIMIT %(limit)s
 """
 

@@ -231,22 +231,27 @@ suspense_items = Table(
     metadata,
     key(
         "id",
-        "The message (`rejections.id`, `parked.id`); `entries.subject_id` of what was booked.",
+        "The message (`rejections.id`, `parked.id`, or that of a return); `entries.subject_id` of"
+        " what was booked.",
     ),
     key("customer_id", "The cardholder."),
     key("platform_id", "The platform of the card."),
     text_column("source", "Sender; null when unreadable.", nullable=True),
     text_column("reference", "Identifier at the sender; null when unreadable.", nullable=True),
-    key("card_id", "The card."),
+    key("card_id", "The card; null: a payout that was returned.", nullable=True),
     text_column(
         "type",
         "Type of the event: CLEARING, CLEARING_REVERSAL, RETURN, RETURN_REVERSAL or"
-        " FINANCIAL_CREDIT_AUTHORIZATION.",
+        " FINANCIAL_CREDIT_AUTHORIZATION; or PAYOUT_RETURN.",
     ),
-    text_column("currency", "Currency of the card, in which it is booked."),
+    text_column(
+        "currency", "Currency of the card, or of what was returned, in which it is booked."
+    ),
     Column("amount", BigInteger, nullable=False, comment="Amount, minor units; always positive."),
-    text_column("cause", "REJECTED or PARKED."),
-    text_column("reason", "Rejection code; null: it is parked.", nullable=True),
+    text_column("cause", "REJECTED, PARKED or CLOSED: the account is."),
+    text_column(
+        "reason", "Rejection code; null: it is parked, or the account is closed.", nullable=True
+    ),
     timestamp("recorded_at", "When it was booked."),
     Column(
         "posted_on",
@@ -272,12 +277,16 @@ suspense_items = Table(
     ),
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint("amount > 0", name="amount"),
-    CheckConstraint("cause IN ('REJECTED', 'PARKED')", name="cause"),
+    CheckConstraint("cause IN ('REJECTED', 'PARKED', 'CLOSED')", name="cause"),
+    CheckConstraint(
+        "(card_id IS NULL) = (cause = 'CLOSED') AND (type = 'PAYOUT_RETURN') = (cause = 'CLOSED')",
+        name="card",
+    ),
     CheckConstraint("num_nulls(resolved_at, resolved_by) IN (0, 2)", name="resolution"),
     CheckConstraint("num_nulls(network, settlement_date) IN (0, 2)", name="settlement"),
     CheckConstraint(
         "type IN ('CLEARING', 'CLEARING_REVERSAL', 'RETURN', 'RETURN_REVERSAL',"
-        " 'FINANCIAL_CREDIT_AUTHORIZATION')",
+        " 'FINANCIAL_CREDIT_AUTHORIZATION', 'PAYOUT_RETURN')",
         name="type",
     ),
     comment="Movements of the network that were rejected or parked: what SUSPENSE consists of. A"

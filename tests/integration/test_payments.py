@@ -316,8 +316,8 @@ def test_a_refund_that_failed_is_listed_and_attempted_again(
     assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -10_000}
 
 
-def test_what_is_returned_to_a_closed_account_is_kept_for_the_operator(
-    world: World, desk: Desk, payer: Cardholder
+def test_what_is_returned_to_a_closed_account_stands_in_suspense(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
 ) -> None:
     payment = desk.out(payer, 10_000, "1234567005", quote_id=new_id())
     desk.drain()
@@ -329,14 +329,35 @@ def test_what_is_returned_to_a_closed_account_is_kept_for_the_operator(
     desk.pass_time(DELAY)
 
     stored = desk.stored(payment)
-    [stopped] = unfinished_of(world, payment)
-    again = try_again(desk, [stopped])
     assert completed == "COMPLETED"
     assert (stored.failure_reason, stored.refund_status) == ("PAYOUT_RETURNED", "FAILED")
-    assert stopped.detail == "PAYOUT_RETURNED, its account is CLOSED"
-    assert outcomes_of(again) == ["DECLINED"]
+    assert world.rows(
+        "SELECT cause, type, currency, amount, open_amount FROM finance.suspense"
+        " WHERE customer_id = %s",
+        payer.owner.customer_id,
+    ) == [("CLOSED", "PAYOUT_RETURN", "USD", 10_000, 10_000)]
+    assert desk.totals(platform) == {
+        ("SUSPENSE", "USD"): 10_000,
+        ("SANDBOX_FUNDING", "USD"): -10_000,
+    }
     assert world.balance(payer) == 0
-    assert [stopped] == unfinished_of(world, payment)
+    assert unfinished_of(world, payment) == []
+
+
+def test_what_is_returned_to_a_full_account_waits_for_another_attempt(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    payment = desk.out(payer, 10_000, "1234567005", quote_id=new_id())
+    desk.drain()
+    world.process(desk.engine, [(payer, world.deposit(payer, MAX_AMOUNT))])
+
+    desk.pass_time(DELAY)
+
+    [stopped] = unfinished_of(world, payment)
+    assert stopped.account == "OUTBOUND_CLEARING"
+    assert outcomes_of(try_again(desk, [stopped])) == ["DECLINED"]
+    assert desk.totals(platform)["OUTBOUND_CLEARING", "USD"] == 10_000
+    assert unfinished_of(world, payment) == [stopped]
 
 
 def test_a_payment_whose_arrival_is_rejected_is_refunded_to_its_sender(

@@ -72,7 +72,9 @@ class Batch:
             self._changes, self._recovery, self._network_events, self._outcomes
         )
         self._transfers: Final = Transfers(
-            self._changes, self._recovery, Payments(self._changes, self._recovery, answers)
+            self._changes,
+            self._recovery,
+            Payments(self._changes, self._recovery, answers, self._suspense),
         )
         self._adjustments: Final = Adjustments(self._changes, self._recovery, self._suspense)
         self._settlements: Final = Settlements(self._changes)

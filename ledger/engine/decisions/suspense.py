@@ -11,9 +11,16 @@ from dataclasses import replace
 from datetime import date
 from typing import Final
 
-from cardledger.ledger.books.suspense import NetworkMoney, money_in, suspense_entry, taken_back
+from cardledger.ledger.books.suspense import (
+    PAYOUT_RETURN,
+    NetworkMoney,
+    money_in,
+    resolving_entry,
+    suspense_entry,
+)
 from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     key_of,
@@ -32,6 +39,7 @@ from cardledger.ledger.engine.records import (
     SuspenseItem,
 )
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections.transfers import Transfer
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
@@ -73,13 +81,42 @@ class Suspense:
             return Decided(message, OutcomeType.DUPLICATE)
         return Decided(message, OutcomeType.APPLIED)
 
+    def hold_return(self, message: Message, payment: Transfer) -> None:
+        """Book what `message` says a bank has returned of `payment`, whose account is closed.
+
+        Not where the books have no account for it: then it stays on OUTBOUND_CLEARING.
+        """
+        changes, currency = self._changes, payment.arriving_currency
+        account = payment.platform_id, currency, ChartAccount.SUSPENSE
+        if account not in changes.snapshot.system_accounts:
+            return
+        dates = changes.dates_of(message)
+        self._keep(
+            SuspenseItem(
+                id=message.id,
+                customer_id=payment.customer_id,
+                platform_id=payment.platform_id,
+                source=ENGINE,
+                reference=f"{payment.id}/return",
+                card_id=None,
+                type=PAYOUT_RETURN,
+                currency=currency,
+                amount=payment.received,
+                cause="CLOSED",
+                reason=None,
+                recorded_at=changes.now,
+                posted_on=dates.posted_on,
+            ),
+            dates,
+        )
+
     def take_back(self, item: SuspenseItem, *, resolved_by: Id, dates: Dates) -> None:
         """Book `item` back, because `resolved_by` has resolved it.
 
         On the day of `dates`, and never before the day of the item: else SUSPENSE would be short
         in between.
         """
-        entry = taken_back(suspense_entry(item.type, item.amount))
+        entry = resolving_entry(item.type, item.amount)
         self._changes.book_system(
             item.id,
             1,
@@ -145,7 +182,7 @@ class Suspense:
     def _book(
         self, message: Message, money: NetworkMoney, card: Card, reason: RejectionReason | None
     ) -> bool:
-        changes, dates = self._changes, self._dates_of(message)
+        dates = self._dates_of(message)
         settlement = dates.settlement
         item = SuspenseItem(
             id=message.id,
@@ -159,26 +196,30 @@ class Suspense:
             amount=money.amount,
             cause="PARKED" if reason is None else "REJECTED",
             reason=reason,
-            recorded_at=changes.now,
+            recorded_at=self._changes.now,
             posted_on=dates.posted_on,
             network=settlement.network if settlement else None,
             settlement_date=settlement.settlement_date if settlement else None,
         )
         if self._is_booked(item):
             return False
-        changes.book_system(
+        self._keep(item, dates)
+        return True
+
+    def _keep(self, item: SuspenseItem, dates: Dates) -> None:
+        """Book `item`, which is new."""
+        self._changes.book_system(
             item.id,
             0,
-            [suspense_entry(money.type, money.amount)],
-            customer_id=card.customer_id,
-            platform_id=card.platform_id,
-            currency=card.currency,
+            [suspense_entry(item.type, item.amount)],
+            customer_id=item.customer_id,
+            platform_id=item.platform_id,
+            currency=item.currency,
             dates=dates,
         )
-        changes.writes.suspended.append(item)
+        self._changes.writes.suspended.append(item)
         self._held.add(item.id)
         self._add(item)
-        return True
 
     def _is_booked(self, item: SuspenseItem) -> bool:
         """Return whether the movement of `item` is booked, or resolved by people."""

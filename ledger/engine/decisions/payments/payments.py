@@ -19,6 +19,7 @@ from cardledger.ledger.engine.decisions.payments import messages
 from cardledger.ledger.engine.decisions.payments.steps import Life, PaymentSteps
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.parsing import RejectedError, id_of, malformed, owns, string_of
 from cardledger.ledger.engine.records import Decided, LockedAccount
 from cardledger.ledger.messaging import inbox
@@ -39,10 +40,12 @@ NO_FAILED_REFUND: Final = "NO_FAILED_REFUND"
 class Payments:
     """Decides messages of payments; what moves is in the row of a payment, not in its message."""
 
-    def __init__(self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers) -> None:
+    def __init__(
+        self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers, suspense: Suspense
+    ) -> None:
         self._changes: Final = changes
         self._rail: Final = rail
-        self._steps: Final = PaymentSteps(changes, recovery)
+        self._steps: Final = PaymentSteps(changes, recovery, suspense)
 
     def find(self, message: Message) -> Transfer | None:
         """Return the payment that `message` names; None: there is none, or it is INTERNAL."""

@@ -15,6 +15,7 @@ from cardledger.ledger.core.payments.payment import Movement, RefundStatus, Stat
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.parsing import RejectedError
 from cardledger.ledger.engine.records import Decided, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
@@ -96,8 +97,9 @@ class PaymentAccount:
 class PaymentSteps:
     """Takes steps of payments."""
 
-    def __init__(self, changes: ChangeSet, recovery: Recovery) -> None:
+    def __init__(self, changes: ChangeSet, recovery: Recovery, suspense: Suspense) -> None:
         self._changes: Final = changes
+        self._suspense: Final = suspense
         self._recovery: Final = recovery
 
     def account_of(self, payment: Transfer, *, is_source: bool) -> PaymentAccount:
@@ -200,6 +202,8 @@ class PaymentSteps:
         self.take(life, step, reason)
         self._announce_refund(life)
         self._refund(life, succeeds=succeeds and self.can_refund(life))
+        if step is Step.RETURNED and self._has_closed_account(life):
+            self._suspense.hold_return(life.message, life.payment)
 
     def refund_again(self, life: Life) -> None:
         """Refund a payment whose refund has failed, and that can be refunded now."""
@@ -240,10 +244,14 @@ class PaymentSteps:
         """
         if not life.state.is_debited:
             return True
-        account = self.account_of(life.payment, is_source=True).locked
-        if account.status == accounts.CLOSED:
+        if self._has_closed_account(life):
             return False
+        account = self.account_of(life.payment, is_source=True).locked
         return account.balance + account.held + life.payment.amount <= MAX_AMOUNT
+
+    def _has_closed_account(self, life: Life) -> bool:
+        account = self.account_of(life.payment, is_source=True).locked
+        return account.status == accounts.CLOSED
 
     def _keep(self, life: Life) -> None:
         writes, payment = self._changes.writes, life.payment
