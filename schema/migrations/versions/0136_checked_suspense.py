@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0143"
-down_revision = "0142"
+revision = "0136"
+down_revision = "0135"
 
 
 def upgrade() -> None:
@@ -13,4 +13,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Leave the constraints: revision 0142 changes them."""
+    """Leave the constraints: revision 0135 changes them."""

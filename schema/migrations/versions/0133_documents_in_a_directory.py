@@ -6,8 +6,8 @@ from alembic import op
 
 from cardledger.schema.migrations.views import add_to_table_and_view, change_table_below_view
 
-revision = "0140"
-down_revision = "0127"
+revision = "0133"
+down_revision = "0132"
 
 _COMMENTS: Final = {
     "content": "The file, encrypted with the key of its document; null: it is in the directory.",

@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0141"
-down_revision = "0140"
+revision = "0134"
+down_revision = "0133"
 
 
 def upgrade() -> None:
@@ -12,4 +12,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Leave the constraint: revision 0140 removes it."""
+    """Leave the constraint: revision 0133 removes it."""

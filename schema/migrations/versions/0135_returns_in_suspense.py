@@ -4,8 +4,8 @@ from typing import Final
 
 from alembic import op
 
-revision = "0142"
-down_revision = "0141"
+revision = "0135"
+down_revision = "0134"
 
 _CAUSES: Final = "'REJECTED', 'PARKED'"
 _TYPES: Final = (
