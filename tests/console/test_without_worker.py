@@ -1,0 +1,23 @@
+"""An installation in which nothing decides."""
+
+import re
+
+from cardledger.api.app import ApiConfig
+from tests.api.support import new_tenant, server
+from tests.console.person import Person, shown
+from tests.waiting import eventually
+
+
+def test_the_overview_says_that_nothing_decides_and_since_when(config: ApiConfig) -> None:
+    tenant = new_tenant(config.database_url)
+    with server(config) as root, Person(root) as visitor:
+        visitor.log_in(tenant)
+
+        def alert() -> str | None:
+            found = re.search(r'<div class="alert"(.*?)</div>', shown(visitor.get("")), re.DOTALL)
+            return found[1] if found else None
+
+        alerted = eventually(alert, timeout_s=30)
+
+        assert "<b>Nothing decides.</b>" in alerted
+        assert re.search(r"Since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\. Check that workers", alerted)
