@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Final, TextIO
 
 import structlog
@@ -44,19 +45,36 @@ def configure(level: str, form: str, *, process: str | None = None) -> None:
     logging.getLogger("psycopg").setLevel("DEBUG" if level == "debug" else "ERROR")
     # Lines of this package do not pass through `logging`: there is one for every request.
     lines = Lines(sys.stderr)
+    *before, renderer = rendered
     structlog.configure(
-        processors=[*shared, *rendered],
+        processors=[*shared, *before, never_raising(renderer)],
         logger_factory=lambda *_: lines,
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=False,
     )
 
 
+def never_raising(renderer: Processor) -> Processor:
+    """Return `renderer`, which says so in place of a line that it cannot render.
+
+    What logs an error has to go on, whatever the values are.
+    """
+
+    def rendered(logger: Any, method: str, event: EventDict) -> Any:  # noqa: ANN401 - of structlog
+        try:
+            return renderer(logger, method, event)
+        except Exception as error:  # noqa: BLE001 - of any value
+            return f"a line could not be rendered: {type(error).__name__}"
+
+    return rendered
+
+
 class Lines:
     """Writes lines to `stream`: those below a warning once a turn of the event loop.
 
     Requests end many at a time, and each write wakes the reader of the stream. A line that is
-    written outside an event loop, and a warning with what was before it, is written at once.
+    written outside an event loop, and a warning with what was before it, is written at once. Lines
+    that the stream does not take, as on a full disk, are lost: what logs has to go on.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -98,8 +116,9 @@ class Lines:
                 return
             text = "\n".join([*self._waiting, ""])
             self._waiting.clear()
-            self._stream.write(text)
-            self._stream.flush()
+            with suppress(OSError, ValueError):  # ValueError: it is closed.
+                self._stream.write(text)
+                self._stream.flush()
 
 
 def _rendered(form: str, process: str | None) -> list[Processor]:

@@ -1,6 +1,7 @@
 """Lines without colours: the same as those of structlog, which takes longer."""
 
 import asyncio
+import errno
 import io
 import json
 import subprocess
@@ -134,3 +135,36 @@ def test_the_last_lines_of_a_process_are_written(tmp_path: Path) -> None:
     assert json.loads(done.stderr) == {
         "event": "last", "number": 7, "level": "info", "timestamp": ANY,
     }  # fmt: skip
+
+
+class Broken(io.StringIO):
+    """A stream on a full disk."""
+
+    @override
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_logs_goes_on_when_nothing_can_be_written() -> None:
+    lines = logs.Lines(Broken())
+
+    async def act() -> None:
+        lines.info("a")
+        await asyncio.sleep(0)
+        lines.warning("b")
+
+    asyncio.run(act())
+    lines.error("c")
+
+
+def test_what_logs_goes_on_when_a_line_cannot_be_rendered() -> None:
+    class Value:
+        @override
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    render = logs.never_raising(logs.plain())
+
+    line = render(None, "info", {"event": "x", "value": Value()})
+
+    assert line == "a line could not be rendered: RuntimeError"
