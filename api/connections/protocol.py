@@ -71,6 +71,8 @@ _AROUND: Final = len(": \r\n")
 _BAD_REQUEST: Final = 400
 _PROBE_PATHS: Final = frozenset(path.encode() for path in PROBES)
 
+_CONTINUE: Final = b"HTTP/1.1 100 "
+
 _MALFORMED: Final = ApiError(
     Code.INVALID_INPUT,
     "Malformed HTTP/1.1 request; check the request line and the headers.",
@@ -129,6 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = 0.0
         self._received_at = 0.0
         self._unread = 0
+        self._head: bytes | bytearray | memoryview | None = None  # Of a response; not sent yet.
         self._unread_since = 0.0
 
     # --- of the registry -------------------------------------------------------------------
@@ -173,11 +176,32 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @override
     def shutdown(self) -> None:
+        self._send_head()
         self._is_kept_once_read = False
         super().shutdown()
 
+    def keep_head(self, head: bytes | bytearray | memoryview) -> None:
+        """Send the head of a response together with its body, if that follows at once.
+
+        A head on its own would be a system call more for each request, and would wake the client
+        twice. A body that comes later does not keep its head back.
+        """
+        self._head = head
+        self.loop.call_soon(self._send_head)
+
+    def write_body(self, data: bytes | bytearray | memoryview) -> None:
+        """Send a part of a body, after the head that was kept for it."""
+        head, self._head = self._head, None
+        self.transport.write(data if head is None else b"".join((head, data)))
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, None
+        if head is not None:
+            self.transport.write(head)
+
     def close_after_response(self) -> None:
         """Close it: at once only if its client is not known to be sending anything more."""
+        self._send_head()
         if self.transport.is_closing() or self._is_ended:
             return
         if self._is_in_head and not (self._held or self.pipeline or self.flow.read_paused):
@@ -270,6 +294,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @override
     def on_response_complete(self) -> None:
+        self._send_head()  # Of a response without a body.
         self._since = self.registry.now
         super().on_response_complete()
         if self._is_ended or not self._is_in_head:
@@ -441,6 +466,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(error)
 
     def _refuse(self, error: ApiError) -> None:
+        self._send_head()
         response = error_response(error)
         headers = [*response.raw_headers, (REQUEST_ID.lower().encode(), str(uuid4()).encode())]
         lines = [b"%b: %b\r\n" % header for header in headers]
@@ -454,6 +480,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Closed at once, the connection would be reset by bytes still in transit, and the client
         could lose the response. So they are read for a moment and discarded.
         """
+        self._send_head()
         self._is_ended = True
         self._size = 0
         self._since = self.registry.now
@@ -466,35 +493,23 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _ResponseTransport(asyncio.Transport):
-    """What a response is written to; its head is sent together with the body that follows.
-
-    A head on its own would be a system call more for each request, and would wake the client twice.
-    A body that comes later does not keep its head back.
-    """
+    """What a response is written to; the connection keeps its head for the body that follows."""
 
     def __init__(self, connection: BoundedProtocol) -> None:
         super().__init__()
         self._connection: Final = connection
         self._transport: Final = connection.transport
-        self._head: bytes | bytearray | memoryview | None = None
-        self._is_begun = False
+        self._has_head = False
 
     @override
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._is_begun:
-            self._is_begun = True
-            self._head = data
-            self._connection.loop.call_soon(self._send_head)
-        elif self._head is None:
+        if self._has_head:
+            self._connection.write_body(data)
+        elif bytes(data[: len(_CONTINUE)]) == _CONTINUE:
             self._transport.write(data)
         else:
-            head, self._head = self._head, None
-            self._transport.write(b"".join((head, data)))
-
-    def _send_head(self) -> None:
-        if self._head is not None:
-            head, self._head = self._head, None
-            self._transport.write(head)
+            self._has_head = True
+            self._connection.keep_head(data)
 
     @override
     def is_closing(self) -> bool:
@@ -502,7 +517,6 @@ class _ResponseTransport(asyncio.Transport):
 
     @override
     def close(self) -> None:
-        self._send_head()
         self._connection.close_after_response()
 
 

@@ -236,6 +236,39 @@ def test_a_head_is_sent_together_with_the_body_that_follows_at_once() -> None:
         client.sendall(post(2, "Connection: close", "Content-Length: 0"))
         all_of(client)
 
-    [[response]] = [recorder.written for recorder in recorders]
-    assert response.startswith(b"HTTP/1.1 200 OK")
-    assert response.endswith(b"\r\n\r\nbody")
+    first, second = recorders[0].written
+    for response in (first, second):
+        assert response.startswith(b"HTTP/1.1 200 OK")
+        assert response.endswith(b"\r\n\r\nbody")
+
+
+@pytest.mark.parametrize("ends", [b"GET\r\n\r\n", b"\x00"])
+def test_a_response_without_a_body_comes_before_a_refusal(
+    ends: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(_: Request) -> Response:
+        return Response("body")
+
+    app = Starlette(routes=[Route("/", answer)])
+    count = 50
+    heads = b"".join(post(number).replace(b"POST", b"HEAD") for number in range(count))
+    with serving(app) as server, connection(url_of(server)) as opened:
+        opened.sendall(heads + ends)
+        received = all_of(opened)
+
+    assert statuses_of(received) == [200] * count + [400]
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_an_invitation_to_continue_comes_before_a_refusal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    headers = ("Expect: 100-continue", "Transfer-Encoding: chunked")
+    with Echo().served() as url, connection(url) as opened:
+        opened.sendall(post(1, *headers))
+        received = opened.recv(65_536)
+        opened.sendall(b"x\r\n")
+        received += all_of(opened)
+
+    assert statuses_of(received) == [100, 400]
+    assert not [record for record in caplog.records if record.name == "asyncio"]
