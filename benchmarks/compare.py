@@ -92,8 +92,13 @@ def main() -> None:
         "--messages", type=int, default=4_000, help="of each measurement of the engine"
     )
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds must be at least 2")
     with tempfile.TemporaryDirectory(prefix="cardledger-compare-") as scratch:
-        paths = [_built(Path(scratch), revision) for revision in options.revisions]
+        paths = [
+            _built(Path(scratch) / str(place), revision)
+            for place, revision in enumerate(options.revisions)
+        ]
         for part in options.part or _PARTS:
             arguments = (part, str(options.seconds), str(options.messages))
             print(f"\n{part}, {options.rounds} rounds", flush=True)
@@ -102,8 +107,8 @@ def main() -> None:
 
 def _built(scratch: Path, revision: str) -> str:
     """Return the path on which Python finds the package and the benchmarks of `revision`."""
-    tree, package = scratch / f"{revision}-tree", scratch / f"{revision}-package"
-    tree.mkdir()
+    tree, package = scratch / "tree", scratch / "package"
+    tree.mkdir(parents=True)
     archive = subprocess.run(
         ["git", "-C", str(_ROOT), "archive", revision],  # noqa: S607 - on the PATH
         check=True,

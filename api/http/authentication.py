@@ -150,16 +150,19 @@ class Authenticator:
         finally:
             if self._looking.get(client_id) is found:
                 del self._looking[client_id]
-            found.set_result(stored)  # None where it failed: the others look for themselves.
+            found.set_result(stored)  # None where it failed.
         return stored
 
     async def _looked_up_by_another(self, client_id: str) -> StoredToken | None:
-        """Return what a look-up that is under way finds; None: there is none, or it has failed.
+        """Return what a look-up that is under way finds; None: there is none.
 
-        A busy token's copy expires for many requests at once.
+        A busy token's copy expires for many requests at once. After one that fails, one of those
+        who waited for it begins the next.
         """
-        found = self._looking.get(client_id)
-        return None if found is None else await asyncio.shield(found)
+        while (found := self._looking.get(client_id)) is not None:
+            if (stored := await asyncio.shield(found)) is not None:
+                return stored
+        return None
 
     def _within_limits(self, token: Token, address: str, at: datetime) -> Token:
         if token.limits.is_expired(at):
