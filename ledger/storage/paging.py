@@ -37,7 +37,7 @@ class Page(Generic[Item]):
     """A page of a list.
 
     `last` is the key after which the next page begins, None on the last page. `total_count` is
-    the number of rows of the whole list, None when it is above `COUNT_LIMIT`.
+    the number of rows of the whole list, None when it is above `COUNT_LIMIT` or was not counted.
     """
 
     items: Sequence[Item]
@@ -57,7 +57,7 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
 ) -> Page[Item]:
     """Return one page of those rows of `table` that match, as `query` shows them.
 
-    At most one row more than `count_limit` is counted; None counts all of them.
+    At most one row more than `count_limit` is counted; None counts all of them, 0 counts nothing.
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
@@ -81,7 +81,9 @@ async def _count(
     matching: Sequence[ColumnElement[bool]],
     count_limit: int | None,
 ) -> int | None:
-    """Return how many rows of `table` match; None when that is more than `count_limit`."""
+    """Return how many rows of `table` match; None when that is more than `count_limit`, or 0."""
+    if count_limit == 0:
+        return None
     keys = select(table.c.id).where(*matching)
     if count_limit is not None:
         keys = keys.limit(count_limit + 1)

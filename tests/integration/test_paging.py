@@ -90,7 +90,20 @@ def test_counting_reads_no_more_rows_than_the_limit_and_one(
         assert max(rows_of(plan)) <= paging.COUNT_LIMIT + 1
 
 
-async def analyzed(url: DatabaseUrl, platform_id: Id) -> list[dict[str, Any]]:
+def test_a_page_without_a_total_takes_one_statement(
+    database_url: DatabaseUrl, platform_id: Id
+) -> None:
+    insert_deposits(database_url, platform_id, 30)
+
+    plans = asyncio.run(analyzed(database_url, platform_id, count_limit=0))
+
+    assert len(plans) == 1
+    assert page_of(database_url, platform_id, count_limit=0).total_count is None
+
+
+async def analyzed(
+    url: DatabaseUrl, platform_id: Id, **options: int | None
+) -> list[dict[str, Any]]:
     """Return the executed plan of every statement that reading a page takes."""
     engine = async_engine(url)
     statements: list[tuple[str, Any]] = []
@@ -102,7 +115,7 @@ async def analyzed(url: DatabaseUrl, platform_id: Id) -> list[dict[str, Any]]:
     async with engine.connect() as connection:
         await connection.execute(select(1))
         statements.clear()
-        await read(connection, platform_id)
+        await read(connection, platform_id, **options)
         raw = await connection.get_raw_connection()
         driver: psycopg.AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
         plans = []
