@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.core.payments.payment import Kind, RefundStatus
 from cardledger.ledger.customers import registry
 from cardledger.ledger.customers.authentication import state
 from cardledger.ledger.customers.documents import registry as documents
@@ -113,18 +114,27 @@ async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
             )
             raise CustomerInUseError("OPEN_BALANCE", message)
     # After the accounts, whose lock keeps the engine from booking: what failed before is refunded.
-    payment = await connection.scalar(
-        select(transfer.id)
+    # Of a collection it goes back outside, which needs no account here.
+    is_stopped = (transfer.kind == Kind.OUT.value) & (
+        transfer.refund_status == RefundStatus.FAILED.value
+    )
+    payment = await connection.execute(
+        select(transfer.id, is_stopped)
         .where(
             transfer.customer_id == customer_id,
             # Or completed, and about to be returned: to an account that would be closed.
-            transfer.status.in_(_UNDER_WAY) | transfer.due_at.is_not(None),
+            transfer.status.in_(_UNDER_WAY) | transfer.due_at.is_not(None) | is_stopped,
         )
         .limit(1)
     )
-    if payment is not None:
-        key = public_id("Transaction", payment)
+    for payment_id, has_stopped in payment.all():
+        key = public_id("Transaction", payment_id)
         message = (
             f"The customer has a payment under way, {key}; wait until it has ended, or cancel it."
         )
+        if has_stopped:
+            message = (
+                f"The refund of the customer's payment {key} has failed; delete the customer once"
+                " the operator has repeated it."
+            )
         raise CustomerInUseError("OPEN_PAYMENTS", message)

@@ -560,6 +560,20 @@ def test_a_customer_whose_payout_will_be_returned_is_not_deleted(payer: Payer) -
     assert payer.balance(payer.usd) == 50_000
 
 
+def test_a_customer_whose_refund_has_failed_is_not_deleted(payer: Payer) -> None:
+    quote = payer.quote(payer.iban("007"), lockedCurrencyAmount=50_000)
+    ok(payer.execute(quote))
+    payer.ends(quote, "FAILED")
+    eventually(lambda: payer.transaction(quote)["refund"]["status"] == "FAILED")
+
+    error = refused(payer.api.delete(f"/customers/{payer.id}"), 409, "CONFLICT")
+
+    assert payer.balance(payer.usd) == 0
+    assert error["details"] == {"reason": "OPEN_PAYMENTS"}
+    assert "refund" in error["message"]
+    assert payer.transaction(quote)["id"] in error["message"]
+
+
 def test_a_payee_that_was_deleted_after_the_quote_is_not_paid(payer: Payer) -> None:
     bank = payer.iban()
     quote = payer.quote(bank)
