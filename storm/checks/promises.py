@@ -22,6 +22,7 @@ EXAMPLES: Final = 5
 _MONEY: Final = {"APPLIED", "DECLINED", "IGNORED", "PARKED"}
 # An event that a simulator has written for a state that has passed is written anew.
 _EXPECTED_REJECTIONS: Final = {"OUTDATED", "KEY_REUSED"}
+_SERVER_ERROR: Final = 500
 _NOT_LATE_S: Final = 0.005  # Between the last instruction of the client and the note of the caller.
 
 
@@ -98,12 +99,31 @@ def doubled(system: System, journal: Journal, record: Record) -> Promise:
         if key not in journal.events and decision.message_id in record.accepted
     )
     for kind, endings in _EFFECTS.items():
-        requests = sum(call.path.endswith(endings) for call in journal.calls)
-        promise.checked += requests
-        # A request that was never answered may have had an effect, or none; never two.
-        if effects[kind] > requests:
-            promise.fail(f"{effects[kind]} x {kind} of {requests} requests over HTTP")
+        called = [call for call in journal.calls if call.path.endswith(endings)]
+        promise.checked += len(called)
+        # What was refused had no effect, and must not make room for the second one of another.
+        most = sum(_may_have_had_effect(call) for call in called)
+        if effects[kind] > most:
+            promise.fail(f"{effects[kind]} x {kind} of {most} requests over HTTP")
+        promise.fail_all(
+            f"{ending}: none of its requests succeeded, so that nothing was checked"
+            for ending in endings
+            if _never_succeeded([call for call in called if call.path.endswith(ending)])
+        )
     return promise
+
+
+def _may_have_had_effect(call: Called) -> bool:
+    """Return whether a request may have had its effect: one, never two.
+
+    One that was refused may have had it at an earlier attempt that failed or was not answered.
+    """
+    is_uncertain = any(status == 0 or status >= _SERVER_ERROR for status in call.statuses)
+    return call.refusal is None or is_uncertain
+
+
+def _never_succeeded(called: Sequence[Called]) -> bool:
+    return bool(called) and all(call.answer is None for call in called)
 
 
 def told_late(journal: Journal) -> Promise:

@@ -9,9 +9,12 @@ import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.payments.conversion import Rate
+from cardledger.ledger.messaging.inbox import TRANSFER
+from cardledger.ledger.storage.ids import new_id
 from storm.checks import promises
 from storm.checks.promises import Promise
-from storm.checks.record import Reader
+from storm.checks.record import Accepted, Decision, Reader, Record
+from storm.load.journal import Called, Journal
 from storm.system import System
 from tests.payments import DELAY, Conversion, Desk
 from tests.world import World, open_world
@@ -133,3 +136,76 @@ def test_a_payment_without_its_entries_breaks_a_promise(system: Direct) -> None:
     )
 
     assert paid(system).broken
+
+
+def calls(*wanted: tuple[str, list[int]]) -> Journal:
+    """Return a journal of requests by the end of their path and the statuses of their answers."""
+    journal = Journal()
+    for path, statuses in wanted:
+        call = journal.add_call(Called("POST", path, {}, 0.0, statuses=statuses))
+        if statuses[-1] == 201:
+            call.answer = {}
+        elif statuses[-1]:
+            call.refusal = "INSUFFICIENT_FUNDS"
+    return journal
+
+
+def transfers(count: int) -> Record:
+    """Return a record of `count` payments that were decided."""
+    accepted, decisions = {}, {}
+    for _ in range(count):
+        message_id, customer_id = new_id(), new_id()
+        key = ("engine", str(message_id))
+        accepted[message_id] = Accepted(
+            id=message_id,
+            lane=0,
+            shard=0,
+            customer_id=customer_id,
+            key=key,
+            body={"type": TRANSFER},
+            body_hash=b"",
+            at=1,
+        )
+        decisions[key] = Decision(
+            message_id=message_id,
+            customer_id=customer_id,
+            key=key,
+            body_hash=b"",
+            outcome="APPLIED",
+            reason=None,
+            subject_id=None,
+            at=1,
+        )
+    return Record(accepted=accepted, decisions=decisions, rejections=[])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "count", "broken"),
+    [
+        ([[201], [201]], 2, 0),
+        ([[201], [201]], 3, 1),
+        ([[201], [409]], 1, 0),
+        # The one that was refused makes no room for a second payment of the other.
+        ([[201], [409]], 2, 1),
+        ([[201], [0]], 2, 0),
+        ([[201], [503, 409]], 2, 0),
+    ],
+)
+def test_one_payment_that_was_made_twice_breaks_a_promise(
+    system: Direct, statuses: list[list[int]], count: int, broken: int
+) -> None:
+    journal = calls(*(("/transfer-out", each) for each in statuses))
+
+    promise = promises.doubled(cast("System", system), journal, transfers(count))
+
+    assert promise.broken == broken, promise.examples
+
+
+def test_a_door_at_which_nothing_succeeded_breaks_a_promise(system: Direct) -> None:
+    journal = calls(("/transfer-out", [201]), ("/quotes", [409]), ("/quotes", [400]))
+
+    promise = promises.doubled(cast("System", system), journal, transfers(1))
+
+    assert promise.examples == [
+        "/quotes: none of its requests succeeded, so that nothing was checked"
+    ]
