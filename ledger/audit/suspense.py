@@ -154,7 +154,10 @@ _CHECKS: Final = (
     (
         """
         SELECT i.id FROM suspense_items i
-        LEFT JOIN transfers f ON i.reference = f.id || '/return'
+        -- By its event, which no second item of the same payout can have.
+        LEFT JOIN transfer_events e ON e.message_id = i.id AND e.kind = 'RETURNED'
+            AND e.customer_id = i.customer_id
+        LEFT JOIN transfers f ON f.id = e.transfer_id AND i.reference = f.id || '/return'
             AND (f.customer_id, f.platform_id) = (i.customer_id, i.platform_id)
             AND f.kind = 'OUT' AND f.failure_reason = 'PAYOUT_RETURNED'
             AND f.refund_status = 'FAILED'
@@ -162,6 +165,14 @@ _CHECKS: Final = (
             coalesce(f.received_currency, f.currency)) IS DISTINCT FROM (i.amount, i.currency)
         """,
         "Item of suspense {}: no payout was returned whose account is closed",
+    ),
+    (
+        """
+        SELECT min(i.id::text), i.reference, count(*) FROM suspense_items i
+        WHERE i.cause = 'CLOSED' GROUP BY i.platform_id, i.customer_id, i.reference
+        HAVING count(*) > 1
+        """,
+        "Item of suspense {}: {} stands or stood in suspense {} times instead of once",
     ),
     (
         """

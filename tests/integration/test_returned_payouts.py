@@ -91,3 +91,36 @@ def test_verify_names_a_return_in_suspense_that_no_payout_explains(world: World)
 
     assert found == [f"Item of suspense {item}: no payout was returned whose account is closed"]
     assert desk.stored(payment).refund_status == "FAILED"
+
+
+@pytest.mark.parametrize("is_resolved", [False, True])
+def test_verify_names_a_return_that_is_held_twice(world: World, *, is_resolved: bool) -> None:
+    desk, payer = Desk(world), world.cardholder(world.platform(), 1_000)
+    payment = desk.out(payer, 1_000, "1234567005", quote_id=payer.card_id)
+    desk.drain()
+    world.connection.execute(
+        "UPDATE internal_accounts SET status = 'CLOSED' WHERE id = %s", [payer.account_id]
+    )
+    desk.pass_time(DELAY)
+    [(item,)] = world.rows(
+        "SELECT id FROM suspense_items WHERE customer_id = %s", payer.owner.customer_id
+    )
+    second = new_id()
+    with world.connection.transaction(force_rollback=True):
+        held = list(audit.differences(world.connection))
+        world.connection.execute("SET LOCAL session_replication_role = replica")
+        world.connection.execute(_AGAIN, [second, is_resolved, is_resolved, second, item])
+
+        found = set(audit.differences(world.connection))
+
+    assert not held
+    twice = f"{payment}/return stands or stood in suspense 2 times instead of once"
+    assert f"Item of suspense {item}: {twice}" in found
+    assert f"Item of suspense {second}: no payout was returned whose account is closed" in found
+
+
+_AGAIN = """
+    INSERT INTO suspense_items SELECT (jsonb_populate_record(i, jsonb_build_object('id', %s::uuid,
+        'resolved_at', CASE WHEN %s THEN now() END, 'resolved_by', CASE WHEN %s THEN %s::uuid END
+    ))).* FROM suspense_items i WHERE i.id = %s
+"""
