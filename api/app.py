@@ -87,8 +87,8 @@ from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
-from cardledger.ledger.customers.documents.directory import FileDirectory
 from cardledger.ledger.customers.documents.registry import StorageLimits
+from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.sandbox import adapters as sandbox_adapters
@@ -287,7 +287,9 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
     health_engine = async_engine(config.database_url, keyed=True, pool_size=1, max_overflow=0)
     keys = KeyRing(config.secret_key)
     adapters = _adapters(config, keys)
-    document_files = FileDirectory(config.documents_dir) if config.documents_dir else None
+    document_files = (
+        DocumentStore(config.documents_dir, installation) if config.documents_dir else None
+    )
     client = Client(
         installation,
         config.redis_url,
@@ -362,6 +364,8 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
             )
             await readiness.close()
     finally:
+        if document_files is not None:
+            document_files.close()
         await health_engine.dispose()
         await installation.dispose()
         await platforms.dispose()

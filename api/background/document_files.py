@@ -1,8 +1,9 @@
 """Files of documents in a directory: left-over ones are removed, lost ones are reported."""
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -14,8 +15,8 @@ from cardledger.ledger.customers.documents.directory import (
     DirectoryError,
     FileDirectory,
     OldFile,
-    remove_paths,
 )
+from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -26,7 +27,7 @@ _log = structlog.get_logger()
 
 
 async def sweep(
-    directory: FileDirectory,
+    store: DocumentStore,
     platforms: PlatformConnections,
     *,
     sample: Iterable[Id],
@@ -37,18 +38,38 @@ async def sweep(
     A 24th of all files is looked at: of each hour another one. Logged is an unusable directory, and
     one without the newest file of a platform of `sample`.
     """
-    removed = 0
     try:
-        await asyncio.to_thread(directory.check)
-        for platform_id in sample:
-            await _report_lost(directory, platforms, platform_id)
-        for platform_id in await asyncio.to_thread(directory.platforms):
-            # Another database may use the directory by mistake: its files are not ours to remove.
-            if await _is_ours(platforms, platform_id):
-                removed += await _sweep_platform(directory, platforms, platform_id, at)
+        await store.run(FileDirectory.require_own)
+        found = await store.run(FileDirectory.platforms)
     except DirectoryError as error:
         _log.error("documents not swept", error=str(error))
+        return 0
+    try:
+        await store.run(lambda directory: directory.remove_old_probes(at=at))
+        await store.run(FileDirectory.check)
+    except DirectoryError as error:
+        # A full disk is one, and removing files is what helps.
+        _log.error("documents cannot be stored", error=str(error))
+    for platform_id in sample:
+        with _logged(platform_id):
+            await _report_lost(store, platforms, platform_id)
+    removed = 0
+    for platform_id in found:
+        with _logged(platform_id):
+            # Files of platforms of another database are not ours to remove.
+            if await _is_ours(platforms, platform_id):
+                async for count in _sweep_platform(store, platforms, platform_id, at):
+                    removed += count
     return removed
+
+
+@contextmanager
+def _logged(platform_id: Id) -> Iterator[None]:
+    """Log what keeps the files of one platform from being looked at, and go on with others."""
+    try:
+        yield
+    except DirectoryError as error:
+        _log.error("documents not swept", error=str(error), platform=str(platform_id))
 
 
 async def _is_ours(platforms: PlatformConnections, platform_id: Id) -> bool:
@@ -60,24 +81,24 @@ async def _is_ours(platforms: PlatformConnections, platform_id: Id) -> bool:
 
 
 async def _report_lost(
-    directory: FileDirectory, platforms: PlatformConnections, platform_id: Id
+    store: DocumentStore, platforms: PlatformConnections, platform_id: Id
 ) -> None:
     """Log an error where this process has another directory than those that store files."""
     async with platforms.reading(platform_id) as connection:
         newest = await documents.newest_file(connection, platform_id=platform_id)
-    if newest is not None and not await asyncio.to_thread(directory.has, newest):
+    if newest is not None and not await store.run(lambda directory: directory.has(newest)):
         _log.error("document not in its directory", document=str(newest.document_id))
 
 
 async def _sweep_platform(
-    directory: FileDirectory, platforms: PlatformConnections, platform_id: Id, at: datetime
-) -> int:
-    old, removed = directory.old_files(platform_id, at=at), 0
-    while page := await asyncio.to_thread(lambda: list(islice(old, _PAGE))):
-        left = await _unnamed(page, platforms, platform_id)
-        await asyncio.to_thread(remove_paths, [each.path for each in left])
-        removed += len(left)
-    return removed
+    store: DocumentStore, platforms: PlatformConnections, platform_id: Id, at: datetime
+) -> AsyncIterator[int]:
+    """Remove the files of a platform that no row names; yield how many, page by page."""
+    old = await store.run(lambda directory: directory.old_files(platform_id, at=at))
+    while page := await store.run(lambda _: list(islice(old, _PAGE))):
+        paths = [each.path for each in await _unnamed(page, platforms, platform_id)]
+        await store.run(partial(FileDirectory.remove_paths, paths=paths))
+        yield len(paths)
 
 
 async def _unnamed(

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from cardledger.api.background import document_files
 from cardledger.ledger.customers import kyc_links
 from cardledger.ledger.customers.documents import registry as documents
-from cardledger.ledger.customers.documents.directory import FileDirectory, FilePlace
+from cardledger.ledger.customers.documents.directory import FilePlace
+from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.customers.uploads import registry as uploads
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
@@ -39,7 +40,7 @@ class Upkeep:
         platforms: PlatformConnections,
         installation: AsyncEngine,
         *,
-        files: FileDirectory | None,
+        files: DocumentStore | None,
         clock: Callable[[], datetime],
         every_s: float = _EVERY_S,
     ) -> None:
@@ -127,6 +128,6 @@ class Upkeep:
             async with self._platforms.writing(platform_id) as connection:
                 count = await remove(connection, platform_id=platform_id, at=at, limit=_PAGE)
             if self._files is not None:
-                await asyncio.to_thread(self._files.remove, tuple(self._unnamed))
+                await self._files.remove(self._unnamed)
             removed += count
         return removed

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,11 +23,11 @@ from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.documents.directory import (
-    FileDirectory,
     FilePlace,
     StagedFile,
 )
 from cardledger.ledger.customers.documents.registry import StorageLimits
+from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
@@ -50,7 +50,7 @@ _AGENT_WRITERS: Final = 6  # Of all agents of a platform, which leave it its own
 _CODE_WRITERS: Final = 2
 
 
-Delivery = Callable[[], None]
+Delivery = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class CodesAfterCommit(CodeSender):
 
     @override
     def send(self, channel: Channel, address: str, code: str) -> None:
-        self.deliveries.append(partial(self.sender.send, channel, address, code))
+        self.deliveries.append(partial(asyncio.to_thread, self.sender.send, channel, address, code))
 
     @override
     def accepts_as_totp(self, code: str) -> bool:
@@ -102,7 +102,7 @@ class Services:
     ingestion: IngestionLimits
     uploads: FilesInProgress
     document_limits: StorageLimits
-    document_files: FileDirectory | None  # None: files are in PostgreSQL.
+    document_files: DocumentStore | None  # None: files are in PostgreSQL.
     customer_uploads: Wakeable
     keys: KeyRing
     authenticator: Authenticator
@@ -227,9 +227,9 @@ class RequestContext(ABC):
 
     def remove_after_commit(self, files: Sequence[FilePlace]) -> None:
         """Remove files of documents once the rows that named them are gone."""
-        directory = self.services.document_files
-        if files and directory is not None:
-            self.deliveries.append(partial(directory.remove, files))
+        store = self.services.document_files
+        if files and store is not None:
+            self.deliveries.append(partial(store.remove, files))
 
     @asynccontextmanager
     async def begin(self, *, may_refuse: bool = True) -> AsyncIterator[AsyncConnection]:
@@ -247,7 +247,7 @@ class RequestContext(ABC):
             raise
         while self.deliveries:
             # It may wait for a provider or a disk; nothing of the database is held any more.
-            await asyncio.to_thread(self.deliveries.pop(0))
+            await self.deliveries.pop(0)()
 
     async def notify(self, *doorbells: Doorbell) -> None:
         """Ring `doorbells` after the rows of this request are committed."""

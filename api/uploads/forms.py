@@ -77,9 +77,9 @@ async def _discard_unnamed(call: RequestContext) -> None:
 
     A file that a row names stays whatever happened afterwards: the commit may have succeeded.
     """
-    for staged in call.staged:
-        if not staged.is_named:
-            await asyncio.to_thread(staged.discard)
+    store = call.services.document_files
+    if store is not None:
+        await store.remove(staged.file.place for staged in call.staged if not staged.is_named)
 
 
 def _prepared(prepare: Callable[[Upload], Any], upload: Upload) -> Any:  # noqa: ANN401 - as above

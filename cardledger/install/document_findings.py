@@ -9,10 +9,13 @@ import psycopg
 
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.ledger.customers.documents.directory import (
+    MARKER,
     DirectoryError,
     FileDirectory,
     FilePlace,
+    ForeignDirectoryError,
 )
+from cardledger.ledger.customers.documents.store import owner
 from cardledger.schema.ids import Id
 
 _NAME: Final = "documents"
@@ -36,13 +39,17 @@ def examine(connection: psycopg.Connection[Any], path: Path | None) -> Finding:
     newest = [FilePlace(*map(Id.parse, row)) for row in connection.execute(_NEWEST, [_SAMPLE])]
     if path is None:
         return _in_postgresql(newest)
-    directory = FileDirectory(path)
+    of = owner(connection)
+    directory = FileDirectory(path, of)
     try:
         directory.check()
+        lost = [place for place in newest if not directory.has(place)]
+    except ForeignDirectoryError as error:
+        fix = f"mount its volume; or, if {path} is for this database: echo {of} > {path}/{MARKER}"
+        return Finding(name=_NAME, state=FAIL, detail=str(error), fix=fix)
     except DirectoryError as error:
         fix = f"create {path} for the user of the API, or mount it"
         return Finding(name=_NAME, state=FAIL, detail=str(error), fix=fix)
-    lost = [place for place in newest if not directory.has(place)]
     if lost:
         detail = (
             f"{path} has not {len(lost)} of the newest {len(newest)} files,"

@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,13 +21,16 @@ from cardledger.api.background.upkeep import Upkeep
 from cardledger.install import document_findings
 from cardledger.install.findings import FAIL, OK, WARN
 from cardledger.ledger.customers.documents import registry, uploaded
+from cardledger.ledger.customers.documents import store as document_store
 from cardledger.ledger.customers.documents.directory import (
+    MARKER,
     DirectoryError,
     FileDirectory,
     FileLostError,
     FilePlace,
     StoredFile,
 )
+from cardledger.ledger.customers.documents.store import DocumentStore, owner
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.platform_connections import PlatformConnections
@@ -51,7 +56,13 @@ class Office:
         return Id(self.api.tenant.platform_id)
 
     def files(self) -> list[Path]:
-        return sorted(each for each in self.path.rglob("*") if each.is_file())
+        return sorted(
+            each for each in self.path.rglob("*") if each.is_file() and each.name != MARKER
+        )
+
+    @property
+    def directory(self) -> FileDirectory:
+        return FileDirectory(self.path, owner_of(self.database_url))
 
     def row(self, document: dict[str, Any]) -> tuple[StoredFile, bytes]:
         """Return the file that the row of a document names, and the key of it."""
@@ -70,7 +81,7 @@ class Office:
 
     def read(self, document: dict[str, Any]) -> bytes:
         file, key = self.row(document)
-        return uploaded.opened(FileDirectory(self.path).read(file), key)
+        return uploaded.opened(self.directory.read(file), key)
 
     def upkeep(self, later: timedelta) -> int:
         """Run the hourly job once in each hour of a day that begins `later`."""
@@ -84,7 +95,7 @@ class Office:
                 job = Upkeep(
                     platforms,
                     installation,
-                    files=FileDirectory(self.path),
+                    files=DocumentStore(self.path, installation),
                     clock=lambda at=at: at,  # type: ignore[misc]
                 )
                 removed += await job.step()
@@ -95,10 +106,24 @@ class Office:
         return asyncio.run(run())
 
 
+_Entries = AbstractContextManager[Iterator[os.DirEntry[str]]]
+
+
+def owner_of(database_url: str) -> str:
+    with psycopg.connect(database_url) as connection:
+        return owner(connection)
+
+
+def mark(path: Path, database_url: str) -> None:
+    """Take a directory into use, as `cardledger doctor` says."""
+    (path / MARKER).write_text(f"{owner_of(database_url)}\n")
+
+
 @pytest.fixture
 def office(root: str, api_config: ApiConfig, database_url: str, tmp_path: Path) -> Iterator[Office]:
     path = tmp_path / "documents"
     path.mkdir(mode=0o700)
+    mark(path, database_url)
     config = replace(api_config, documents_dir=path)
     assert root  # Its worker is the one of this API as well.
     with server(config) as own, Api(own, new_tenant(config.database_url)) as api:
@@ -283,12 +308,111 @@ def test_another_content_than_the_stored_one_is_found_when_it_is_read(office: Of
         office.read(document)
 
 
+# --- the directory of another database, or of none -----------------------------------------------
+
+
+def test_a_directory_without_the_marker_is_not_written_to(office: Office) -> None:
+    """The place of a volume that is not mounted is an empty directory."""
+    holder = office.api.customer()["id"]
+    document = upload(office.api, holder)
+    office.path.rename(office.path.with_name("unmounted"))
+    office.path.mkdir(mode=0o700)
+
+    refused(post(office.api, **form(holder, png())), 503, "SERVICE_UNAVAILABLE")
+    refused(put(office.api, document, png()), 503, "SERVICE_UNAVAILABLE")
+
+    assert list(office.path.iterdir()) == []
+    with psycopg.connect(office.database_url) as connection:
+        found = document_findings.examine(connection, office.path)
+    assert (found.state, MARKER in found.detail) == (FAIL, True)
+    assert found.fix is not None
+    assert found.fix.endswith(f"echo {owner_of(office.database_url)} > {office.path / MARKER}")
+
+
+def test_files_of_the_original_are_safe_from_a_copy_of_its_database(office: Office) -> None:
+    holder = office.api.customer()["id"]
+    document = upload(office.api, holder)
+    office.directory.write(office.platform_id, new_id(), b"of a request that was killed")
+    before = office.files()
+    (office.path / MARKER).write_text("7412/16384\n")  # Of the original: this is its copy.
+
+    refused(post(office.api, **form(holder, png())), 503, "SERVICE_UNAVAILABLE")
+    with capture_logs() as logs:
+        removed = office.upkeep(timedelta(days=2))
+        assert office.api.delete(f"/documents/{document['id']}").status_code == 204
+
+    assert removed == 0
+    assert office.files() == before
+    assert {log["event"] for log in logs if log["log_level"] == "error"} >= {"documents not swept"}
+
+
+def test_the_first_document_of_a_database_marks_an_empty_directory(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, used = tmp_path / "new", tmp_path / "used"
+    (path / "lost+found").mkdir(parents=True)
+    used.mkdir()
+    (used / "file").touch()
+
+    async def write(path: Path) -> StoredFile:
+        installation = async_engine(office.config.database_url)
+        store = DocumentStore(path, installation)
+        try:
+            return await store.write(office.platform_id, new_id(), b"sealed")
+        finally:
+            store.close()
+            await installation.dispose()
+
+    upload(office.api, office.api.customer()["id"])
+    with pytest.raises(DirectoryError, match=MARKER):
+        asyncio.run(write(path))
+    monkeypatch.setattr(document_store, "_HAS_DOCUMENTS", "SELECT false")
+    with pytest.raises(DirectoryError, match=MARKER):
+        asyncio.run(write(used))
+    stored = asyncio.run(write(path))
+
+    assert (path / MARKER).read_text() == f"{owner_of(office.database_url)}\n"
+    assert FileDirectory(path, "").read(stored) == b"sealed"
+    assert [each.name for each in used.iterdir()] == ["file"]
+
+
+def test_a_disk_that_hangs_takes_no_thread_of_the_event_loop(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_store, "_WAIT_S", 0.01)
+    begun, ends = threading.Barrier(5), threading.Event()
+
+    def hang(_: FileDirectory) -> None:
+        begun.wait(timeout=30)
+        ends.wait()
+
+    async def use() -> str:
+        installation = async_engine(office.config.database_url)
+        store = DocumentStore(office.path, installation)
+        hanging = [asyncio.create_task(store.run(hang)) for _ in range(4)]
+        try:
+            await asyncio.to_thread(begun.wait, 30)
+            with pytest.raises(DirectoryError, match="does not answer"):
+                await store.run(FileDirectory.check)
+            names = await asyncio.to_thread(lambda: threading.current_thread().name)
+            ends.set()
+            await asyncio.gather(*hanging)
+            await store.run(FileDirectory.check)
+            return names
+        finally:
+            ends.set()
+            store.close()
+            await installation.dispose()
+
+    assert "documents" not in asyncio.run(use())
+
+
 # --- what is left over -------------------------------------------------------------------------
 
 
 def test_a_left_over_file_is_removed_after_a_day(office: Office) -> None:
     document = upload(office.api, office.api.customer()["id"], pdf_of(5_000))
-    directory = FileDirectory(office.path)
+    directory = office.directory
     stored, _ = office.row(document)
     directory.write(office.platform_id, new_id(), b"of a request that was killed")
     directory.write(office.platform_id, stored.place.document_id, b"of a replacement")
@@ -306,7 +430,7 @@ def test_a_left_over_file_is_removed_after_a_day(office: Office) -> None:
 
 
 def test_files_of_another_database_are_not_removed(office: Office) -> None:
-    FileDirectory(office.path).write(new_id(), new_id(), b"of a platform of another database")
+    office.directory.write(new_id(), new_id(), b"of a platform of another database")
 
     assert office.upkeep(timedelta(days=2)) == 0
     assert len(office.files()) == 1
@@ -330,6 +454,7 @@ def test_a_process_with_another_directory_logs_an_error(office: Office, tmp_path
 
     other = tmp_path / "other"
     other.mkdir()
+    mark(other, office.database_url)
     different = _errors(replace(office, path=other))
     missing = _errors(replace(office, path=tmp_path / "missing"))
 
@@ -345,6 +470,63 @@ def _errors(office: Office) -> list[tuple[str, str | None]]:
     return [(log["event"], log.get("document")) for log in logs if log["log_level"] == "error"]
 
 
+def test_an_unreadable_folder_of_one_platform_does_not_end_the_sweep(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(office.api, office.api.customer()["id"])
+    second = Id(new_tenant(office.config.database_url).platform_id)
+    for platform_id in (office.platform_id, second):
+        office.directory.write(platform_id, new_id(), b"of a request that was killed")
+    scan, lstat = os.scandir, Path.lstat
+
+    def failing_scan(path: Path) -> _Entries:
+        if office.platform_id.hex() in str(path):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        return scan(path)
+
+    def failing_stat(path: Path) -> os.stat_result:
+        if office.platform_id.hex() in str(path):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return lstat(path)
+
+    monkeypatch.setattr(os, "scandir", failing_scan)
+    monkeypatch.setattr(Path, "lstat", failing_stat)
+    with capture_logs() as logs:
+        removed = office.upkeep(timedelta(days=1, minutes=1))
+
+    assert removed == 1
+    errors = [log for log in logs if log["event"] == "documents not swept"]
+    assert {(log["log_level"], log["platform"]) for log in errors} == {
+        ("error", str(office.platform_id))
+    }
+    texts = " ".join(log["error"] for log in errors)
+    assert os.strerror(errno.EACCES) in texts
+    assert os.strerror(errno.ESTALE) in texts
+
+
+def test_a_full_disk_does_not_keep_left_over_files(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.directory.write(office.platform_id, new_id(), b"of a request that was killed")
+    probes = [office.path / f".probe-{new_id().hex()}{end}" for end in ("", ".part")]
+    for probe in probes:
+        probe.touch()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    too_soon = office.upkeep(timedelta())
+    young = office.files()
+    with capture_logs() as logs:
+        removed = office.upkeep(timedelta(days=1, minutes=1))
+
+    assert (too_soon, removed) == (0, 1)
+    assert set(probes) <= set(young)
+    assert office.files() == []
+    assert "documents cannot be stored" in {log["event"] for log in logs}
+
+
 # --- doctor ------------------------------------------------------------------------------------
 
 
@@ -354,6 +536,7 @@ def test_doctor_finds_a_directory_that_is_not_the_one_of_the_api(
     document = upload(office.api, office.api.customer()["id"])
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
+    mark(other, office.database_url)
 
     with psycopg.connect(office.database_url) as connection:
         connection.execute(  # Of other tests, whose directories are gone.

@@ -1,6 +1,5 @@
 """Documents: evidence for verifications. They are uploaded, and no operation returns a file."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
@@ -18,7 +17,7 @@ from cardledger.api.uploads.forms import form_with_file, prepared
 from cardledger.api.uploads.limits import DOCUMENT_FILE
 from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.documents import uploaded
-from cardledger.ledger.customers.documents.directory import DirectoryError, StoredFile
+from cardledger.ledger.customers.documents.directory import DirectoryError, StagedFile, StoredFile
 from cardledger.ledger.customers.documents.formats import DocumentRefusedError
 from cardledger.ledger.customers.documents.uploaded import CheckedFile
 from cardledger.ledger.platforms.scopes import Permission
@@ -85,19 +84,17 @@ async def _store(call: RequestContext, document_id: Id) -> None:
 
     Raises: ApiError SERVICE_UNAVAILABLE, and nothing is changed.
     """
-    directory = call.services.document_files
-    if directory is None:
+    store = call.services.document_files
+    if store is None:
         return
     file: CheckedFile = call.prepared[0]
     try:
-        staged = await asyncio.to_thread(
-            directory.stage, call.platform_id, document_id, file.sealed
-        )
+        stored = await store.write(call.platform_id, document_id, file.sealed)
     except DirectoryError as error:
         _log.error("document not stored", error=str(error))
         message = "The file cannot be stored now, and nothing was changed. Retry later."
         raise unavailable(message) from None
-    call.staged.append(staged)
+    call.staged.append(StagedFile(stored))
 
 
 def _stored(call: RequestContext) -> StoredFile | None:

@@ -5,13 +5,16 @@ is removed after the row is gone. So a row never names a file that is not there;
 most a file that no row names, which the API removes a day later. What is in a file is encrypted, as
 it would be in PostgreSQL, and its key is in the row.
 
-The directory itself is not created: below the place of a volume that is not mounted, files would
-end on another disk. Names consist of ids, so nothing that a sender states is part of a path.
+The directory itself is not created, and a file in it, the marker, says which database it is of.
+Below the place of a volume that is not mounted, files would end on another disk; a copy of a
+database would remove the files of the original. Names consist of ids, so nothing that a sender
+states is part of a path.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,18 +28,28 @@ from cardledger.schema.ids import Id
 LEFT_AFTER: Final = timedelta(days=1)
 """The age at which a file that no row names is left over: no request takes nearly as long."""
 
+MARKER: Final = ".cardledger"
+"""The file in the root of the directory that says which database it is of."""
+
 _SLICES: Final = 24
+_MARKER_LIMIT: Final = 200  # Bytes.
+_OF_A_VOLUME: Final = frozenset({"lost+found"})  # In an empty file system, too.
 _READ_LIMIT: Final = 64 * 1024 * 1024  # Bytes; a document has fewer.
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 _TEMPORARY: Final = ".part"
 _PLATFORM: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_PROBE: Final = re.compile(r"\.probe-[0-9a-f]{32}(\.part)?", re.ASCII)
 _FOLDER: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 _NAME: Final = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})", re.ASCII)
 
 
 class DirectoryError(Exception):
     """The directory cannot be used now; the message is for the operator."""
+
+
+class ForeignDirectoryError(DirectoryError):
+    """The directory has no marker, or that of another database."""
 
 
 class FileLostError(Exception):
@@ -65,7 +78,6 @@ class StagedFile:
     """A file that a request has stored; until a row names it, the request removes it at its end."""
 
     file: StoredFile
-    discard: Callable[[], None]
     is_named: bool = False
 
 
@@ -78,10 +90,48 @@ class OldFile:
 
 
 class FileDirectory:
-    """A directory with the files of documents. Its functions wait for the disk: use a thread."""
+    """A directory with the files of documents. Its functions wait for the disk: use a thread.
 
-    def __init__(self, path: Path) -> None:
+    It is written to, and files are removed, only where its marker names `owner`.
+    """
+
+    def __init__(self, path: Path, owner: str) -> None:
+        """Use `path` for the database that `owner` identifies."""
         self._root: Final = path
+        self._owner: Final = owner
+
+    def claim_if_empty(self) -> None:
+        """Write the marker into a directory in which nothing is, for a database without documents.
+
+        Raises: DirectoryError.
+        """
+        try:
+            is_empty = {each.name for each in self._root.iterdir()} <= _OF_A_VOLUME
+            if is_empty:
+                _write(self._root / MARKER, f"{self._owner}\n".encode())
+        except OSError as error:
+            raise _unusable(error) from error
+
+    def require_own(self) -> None:
+        """Check that the marker is there and names the database.
+
+        Raises: ForeignDirectoryError; DirectoryError.
+        """
+        try:
+            self._root.stat()
+            with (self._root / MARKER).open("rb") as opened:
+                found = opened.read(_MARKER_LIMIT).decode(errors="replace").strip()
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or not self._root.is_dir():
+                raise _unusable(error) from error
+            message = (
+                f"the directory of documents has no {MARKER}: its volume is not mounted, or it has"
+                " not been taken into use (cardledger doctor)"
+            )
+            raise ForeignDirectoryError(message) from None
+        if found != self._owner:
+            message = f"the directory of documents is of the database {found}, not {self._owner}"
+            raise ForeignDirectoryError(f"{message} (cardledger doctor)")
 
     def write(self, platform_id: Id, document_id: Id, sealed: bytes) -> StoredFile:
         """Store an encrypted file; on the return it survives a crash of the machine.
@@ -90,6 +140,7 @@ class FileDirectory:
         """
         place = FilePlace(platform_id, document_id, new_id())
         target = self._path(place)
+        self.require_own()
         try:
             for folder in (target.parent.parent, target.parent):
                 _make_folder(folder)
@@ -97,14 +148,6 @@ class FileDirectory:
         except OSError as error:
             raise _unusable(error) from error
         return StoredFile(place, sha256(sealed).digest())
-
-    def stage(self, platform_id: Id, document_id: Id, sealed: bytes) -> StagedFile:
-        """Store an encrypted file that no row names so far.
-
-        Raises: DirectoryError.
-        """
-        stored = self.write(platform_id, document_id, sealed)
-        return StagedFile(stored, lambda: self.remove([stored.place]))
 
     def read(self, file: StoredFile) -> bytes:
         """Return what is in `file`, encrypted.
@@ -124,18 +167,52 @@ class FileDirectory:
         return sealed
 
     def has(self, place: FilePlace) -> bool:
-        """Return whether the file of a document is there."""
-        return self._path(place).is_file()
+        """Return whether the file of a document is there.
+
+        Raises: DirectoryError where that cannot be known.
+        """
+        try:
+            return stat.S_ISREG(self._path(place).lstat().st_mode)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _unusable(error) from error
 
     def remove(self, places: Iterable[FilePlace]) -> None:
-        """Remove files that no row names any more; what fails is removed as left over later."""
-        remove_paths(self._path(place) for place in places)
+        """Remove files that no row names any more; what fails is removed as left over later.
+
+        Raises: DirectoryError, after which nothing is removed.
+        """
+        self.remove_paths([self._path(place) for place in places])
+
+    def remove_paths(self, paths: Iterable[Path]) -> None:
+        """Do as `remove` does, by the paths of `old_files`.
+
+        Raises: DirectoryError.
+        """
+        self.require_own()
+        _remove_paths(paths)
+
+    def remove_old_probes(self, *, at: datetime) -> None:
+        """Remove what a process that was killed has left of `check`.
+
+        Raises: DirectoryError.
+        """
+        self.require_own()
+        before = (at - LEFT_AFTER).timestamp()
+        try:
+            with os.scandir(self._root) as entries:
+                found = [each for each in entries if _PROBE.fullmatch(each.name)]
+                _remove_paths(Path(each.path) for each in found if _is_older(each, before))
+        except OSError as error:
+            raise _unusable(error) from error
 
     def check(self) -> None:
         """Store and remove a file.
 
-        Raises: DirectoryError.
+        Raises: ForeignDirectoryError; DirectoryError.
         """
+        self.require_own()
         probe = self._root / f".probe-{new_id().hex()}"
         try:
             _write(probe, b"probe")
@@ -169,7 +246,7 @@ class FileDirectory:
         return self._root / place.platform_id.hex() / document[-2:] / name
 
 
-def remove_paths(paths: Iterable[Path]) -> None:
+def _remove_paths(paths: Iterable[Path]) -> None:
     """Remove files; what fails is left over, and tried again the next day."""
     for path in paths:
         with suppress(OSError):
@@ -199,7 +276,7 @@ def _write(target: Path, content: bytes) -> None:
         temporary.rename(target)
         _sync_folder(target.parent)
     except OSError:
-        remove_paths([temporary, target])
+        _remove_paths([temporary, target])
         raise
 
 

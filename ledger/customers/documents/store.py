@@ -1,0 +1,104 @@
+"""The directory of documents for an event loop: in threads of its own, and only for its database.
+
+A disk that hangs, as a network file system does, would take the threads of the event loop, which
+resolve the names of hosts for every connection: what has nothing to do with documents would wait.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import psycopg
+import structlog
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.customers.documents.directory import (
+    DirectoryError,
+    FileDirectory,
+    FilePlace,
+    StoredFile,
+)
+from cardledger.schema.ids import Id
+
+_THREADS: Final = 4
+_WAIT_S: Final = 1.0  # Until one is free: on a disk that works it takes milliseconds.
+
+# No column of a table: a copy of the database would have the same.
+_OWNER: Final = (
+    "SELECT s.system_identifier || '/' || d.oid FROM pg_control_system() s, pg_database d"
+    " WHERE d.datname = current_database()"
+)
+_HAS_DOCUMENTS: Final = "SELECT EXISTS (SELECT FROM documents)"
+
+Result = TypeVar("Result")
+
+_log = structlog.get_logger()
+
+
+def owner(connection: psycopg.Connection[Any]) -> str:
+    """Return what the marker of a directory says if it is of the database of `connection`."""
+    [(found,)] = connection.execute(_OWNER).fetchall()
+    return str(found)
+
+
+class DocumentStore:
+    """The files of documents in a directory, for the processes of one database."""
+
+    def __init__(self, path: Path, installation: AsyncEngine) -> None:
+        """Use the directory `path` if it is of the database of `installation`."""
+        self._path: Final = path
+        self._installation: Final = installation
+        self._threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="documents")
+        self._free: Final = asyncio.Semaphore(_THREADS)
+        self._claiming: Final = threading.Lock()
+
+    def close(self) -> None:
+        """Take no more work, and wait for none."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def write(self, platform_id: Id, document_id: Id, sealed: bytes) -> StoredFile:
+        """Store an encrypted file that no row names so far.
+
+        The first document of a database marks an empty directory as its own.
+        Raises: DirectoryError, after which nothing is stored.
+        """
+        async with self._installation.connect() as connection:
+            is_first = not await connection.scalar(text(_HAS_DOCUMENTS))
+
+        def write(directory: FileDirectory) -> StoredFile:
+            if is_first:
+                with self._claiming:
+                    directory.claim_if_empty()
+            return directory.write(platform_id, document_id, sealed)
+
+        return await self.run(write)
+
+    async def remove(self, places: Iterable[FilePlace]) -> None:
+        """Remove files that no row names any more; what fails is removed as left over later."""
+        wanted = tuple(places)
+        if not wanted:
+            return
+        try:
+            await self.run(lambda directory: directory.remove(wanted))
+        except DirectoryError as error:
+            _log.error("files of documents not removed", error=str(error), count=len(wanted))
+
+    async def run(self, work: Callable[[FileDirectory], Result]) -> Result:
+        """Return what `work` does with the directory, in a thread.
+
+        Raises: DirectoryError, also where every thread waits for the disk; what `work` raises.
+        """
+        async with self._installation.connect() as connection:
+            of = str(await connection.scalar(text(_OWNER)))
+        try:
+            await asyncio.wait_for(self._free.acquire(), _WAIT_S)
+        except TimeoutError:
+            raise DirectoryError("the directory of documents does not answer") from None
+        loop = asyncio.get_running_loop()
+        future = self._threads.submit(work, FileDirectory(self._path, of))
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._free.release))
+        return await asyncio.wrap_future(future)
