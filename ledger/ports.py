@@ -347,6 +347,10 @@ class UmaReceiver:
     required_fields: Mapping[str, bool] = field(default_factory=dict)
 
 
+class SystemUnavailableError(Exception):
+    """A system outside does not answer now; the message is for the operator."""
+
+
 class UmaNetwork(Protocol):
     """Knows the UMA addresses of other institutions."""
 
@@ -369,7 +373,10 @@ class FundingInstructions(Protocol):
     def for_quote(
         self, currency: str, network: str | None, reference: str
     ) -> Sequence[Mapping[str, Any]] | None:
-        """Return the ways to pay a quote; None: none in the currency, or by the network."""
+        """Return the ways to pay a quote; None: none in the currency, or by the network.
+
+        Raises: SystemUnavailableError.
+        """
 
 
 # --- composition -------------------------------------------------------------------------------

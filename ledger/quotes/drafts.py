@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.payments import rails
@@ -116,7 +116,7 @@ async def draft(  # noqa: PLR0913 - each by name
 
     Raises: QuoteRefusedError; UmaFailedError.
     """
-    if not 0 < wanted.amount <= MAX_QUOTED:
+    if not is_in_range(wanted.amount):
         message = f"must be from 1 to {MAX_QUOTED}"
         raise QuoteRefusedError(Refusal.RANGE, message, field=_AMOUNT)
     source = await _source(connection, platform, wanted, at)
@@ -220,10 +220,9 @@ async def _funded_account(
             else f"is for crypto currencies only, not for {funding.currency}; leave it out"
         )
         raise QuoteRefusedError(Refusal.INPUT, message, field="source.cryptoNetwork")
-    if funding.instructions is None or funding.instructions.ways is None:
-        by = f" by {funding.network}" if funding.network else ""
-        message = f"No instant rail is connected for {funding.currency}{by}; fund an account first."
-        raise QuoteRefusedError(Refusal.NOT_SUPPORTED, message, field="source.currency")
+    # Without instructions nothing was asked: the customer is unknown, or no port is connected.
+    if funding.instructions is not None and funding.instructions.ways is None:
+        raise _not_connected(funding)
     owner = funding.customer_id
     if owner is None:
         await accounts.open_platform_accounts(
@@ -232,20 +231,43 @@ async def _funded_account(
         owner = platform.id
     account = tables.internal_accounts.c
     key: Id | None = await connection.scalar(
-        select(account.id)
-        .where(
-            account.customer_id == owner,
-            account.platform_id == platform.id,
-            account.currency == funding.currency,
-            account.status == accounts.ACTIVE,
-        )
+        _accounts_of(platform.id, owner)
+        .where(account.currency == funding.currency)
         .order_by(account.id)
         .limit(1)
     )
     if key is None:
         message = f"is not a currency in which the customer has an account: {funding.currency}"
         raise QuoteRefusedError(Refusal.CURRENCY, message, field="source.currency")
+    if funding.instructions is None:
+        raise _not_connected(funding)
     return key
+
+
+def is_in_range(amount: int) -> bool:
+    """Return whether an amount can be quoted."""
+    return 0 < amount <= MAX_QUOTED
+
+
+async def can_be_funded(connection: AsyncConnection, *, platform_id: Id, customer_id: Id) -> bool:
+    """Return whether there is such a customer, so that a bank may be asked how to fund it."""
+    found = await connection.scalar(_accounts_of(platform_id, customer_id).limit(1))
+    return found is not None
+
+
+def _accounts_of(platform_id: Id, owner_id: Id) -> Select[Any]:
+    account = tables.internal_accounts.c
+    return select(account.id).where(
+        account.customer_id == owner_id,
+        account.platform_id == platform_id,
+        account.status == accounts.ACTIVE,
+    )
+
+
+def _not_connected(funding: Funding) -> QuoteRefusedError:
+    by = f" by {funding.network}" if funding.network else ""
+    message = f"No instant rail is connected for {funding.currency}{by}; fund an account first."
+    return QuoteRefusedError(Refusal.NOT_SUPPORTED, message, field="source.currency")
 
 
 # --- who is paid -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.ports import UmaReceiver
+from cardledger.ledger.ports import SystemUnavailableError, UmaReceiver
 from cardledger.ledger.sandbox.code_sender import SandboxCodeSender
 from cardledger.ledger.sandbox.funding_instructions import SandboxFundingInstructions
 from cardledger.ledger.sandbox.uma_network import SandboxUmaNetwork
@@ -185,6 +185,43 @@ def test_an_authorization_asks_for_instructions_before_its_transaction(
 
     [way] = authorized["paymentInstructions"]
     assert seen == [(way["accountOrWalletInfo"]["reference"], True, True)]
+
+
+def test_a_bank_is_not_asked_about_a_quote_that_is_refused(
+    own: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(SandboxFundingInstructions, "for_quote", lambda *given: asked.append(given))
+    body = funded_by(payer_of(own))
+    stranger = {**body["source"], "customerId": f"Customer:{uuid4()}"}
+
+    refused(own.post("/quotes", {**body, "lockedCurrencyAmount": -1}), 400, "AMOUNT_OUT_OF_RANGE")
+    refused(own.post("/quotes", {**body, "lockedCurrencySide": "BOTH"}), 400, "INVALID_INPUT")
+    refused(own.post("/quotes", {**body, "source": stranger}), 400, "INVALID_CURRENCY")
+    own.http.post("/quotes", json=[])
+
+    assert asked == []
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_bank_that_does_not_answer_is_503_and_no_quote_is_made(
+    own: Api, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    payer = payer_of(own)
+    body, headers = funded_by(payer), {"Idempotency-Key": str(uuid4())} if has_key else {}
+
+    def fail(*_: object) -> None:
+        raise SystemUnavailableError("time-out")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxFundingInstructions, "for_quote", fail)
+        refused(own.http.post("/quotes", json=body, headers=headers), 503, "SERVICE_UNAVAILABLE")
+    quote = made(own.http.post("/quotes", json=body, headers=headers))
+    with monkeypatch.context() as patched:
+        patched.setattr(SandboxFundingInstructions, "for_quote", fail)
+        refused(own.get(f"/quotes/{quote['id']}"), 503, "SERVICE_UNAVAILABLE")
+
+    assert ok(own.get(f"/quotes/{quote['id']}")) == quote
 
 
 def funded_by(payer: Payer) -> dict[str, Any]:

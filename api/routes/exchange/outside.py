@@ -6,9 +6,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
+from cardledger.api.http.errors import unavailable
 from cardledger.api.http.request_context import RequestContext
+from cardledger.ledger.ports import SystemUnavailableError
 from cardledger.ledger.quotes import drafts, funding, receivers, records
 from cardledger.ledger.quotes.funding import Instructions
 from cardledger.ledger.quotes.records import Quote
@@ -16,18 +19,33 @@ from cardledger.ledger.quotes.refusals import QuoteRefusedError
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
-from cardledger.schema.wire.exchange.quotes import QuoteRealtimeFundingSource
+from cardledger.schema.wire.exchange.quotes import QuoteCreate, QuoteRealtimeFundingSource
+
+_log = structlog.get_logger()
 
 
 async def ask(call: RequestContext, body: object, path: Mapping[str, Any]) -> None:
     """Ask about the receiver and about the instructions of a quote that is to be created."""
     await ask_institution(call, body, path)
-    source = body.get("source") if isinstance(body, dict) else None
     try:
-        wanted = QuoteRealtimeFundingSource.model_validate(source)
+        wanted = QuoteCreate.model_validate(body)
     except ValidationError:
-        return  # An account, or the route says what is wrong.
-    await _ask_instructions(call, new_id(), wanted.currency, wanted.crypto_network)
+        return  # The route says what is wrong.
+    source, is_in_range = wanted.source, drafts.is_in_range(wanted.locked_currency_amount)
+    if not is_in_range or not isinstance(source, QuoteRealtimeFundingSource):
+        return
+    if await _can_fund(call, source):
+        await _ask_instructions(call, new_id(), source.currency, source.crypto_network)
+
+
+async def _can_fund(call: RequestContext, source: QuoteRealtimeFundingSource) -> bool:
+    """Return whether there is a customer to fund; else the route refuses the quote."""
+    if source.customer_id is None:
+        return True  # The platform.
+    async with call.services.platforms.reading(call.platform_id) as connection:
+        return await drafts.can_be_funded(
+            connection, platform_id=call.platform_id, customer_id=source.customer_id
+        )
 
 
 async def ask_again(call: RequestContext, _: object, path: Mapping[str, Any]) -> None:
@@ -59,7 +77,12 @@ async def _ask_instructions(
         return
     assert call.attempt is None or call.attempt.connection is None, "a transaction would wait"
     reference = funding.reference_of(quote_id)
-    ways = await asyncio.to_thread(port.for_quote, currency, network, reference)
+    try:
+        ways = await asyncio.to_thread(port.for_quote, currency, network, reference)
+    except SystemUnavailableError as error:
+        _log.error("no payment instructions", error=str(error), quote=str(quote_id))
+        message = "The payment instructions cannot be asked for now. Retry later."
+        raise unavailable(message) from None
     call.asked[:] = [Instructions(quote_id=quote_id, ways=ways)]
 
 
