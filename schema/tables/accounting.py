@@ -234,15 +234,15 @@ suspense_items = Table(
         "The message (`rejections.id`, `parked.id`, or that of a return); `entries.subject_id` of"
         " what was booked.",
     ),
-    key("customer_id", "The cardholder."),
-    key("platform_id", "The platform of the card."),
+    key("customer_id", "The cardholder, or the customer whose payout was returned."),
+    key("platform_id", "The platform of the card or the payout."),
     text_column("source", "Sender; null when unreadable.", nullable=True),
     text_column("reference", "Identifier at the sender; null when unreadable.", nullable=True),
     key("card_id", "The card; null: a payout that was returned.", nullable=True),
     text_column(
         "type",
         "Type of the event: CLEARING, CLEARING_REVERSAL, RETURN, RETURN_REVERSAL or"
-        " FINANCIAL_CREDIT_AUTHORIZATION; or PAYOUT_RETURN.",
+        " FINANCIAL_CREDIT_AUTHORIZATION; or PAYOUT_RETURN: a payout was returned.",
     ),
     text_column(
         "currency", "Currency of the card, or of what was returned, in which it is booked."
@@ -259,7 +259,11 @@ suspense_items = Table(
         nullable=False,
         comment="The business day in whose books it was booked.",
     ),
-    timestamp("resolved_at", "When it was taken back; null: it is open.", nullable=True),
+    timestamp(
+        "resolved_at",
+        "When it was taken back, or left the ledger (CLOSED); null: it is open.",
+        nullable=True,
+    ),
     key(
         "resolved_by",
         "The message or adjustment that resolved it; a parked message that was applied: itself.",
@@ -289,8 +293,8 @@ suspense_items = Table(
         " 'FINANCIAL_CREDIT_AUTHORIZATION', 'PAYOUT_RETURN')",
         name="type",
     ),
-    comment="Movements of the network that were rejected or parked: what SUSPENSE consists of. A"
-    " row is only ever resolved, once.",
+    comment="What SUSPENSE consists of: movements of the network that were rejected or parked, and"
+    " payouts that were returned to a closed account. A row is only ever resolved, once.",
 )
 # Hashes, because a reference may be longer than an index can hold.
 Index(

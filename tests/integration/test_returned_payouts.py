@@ -93,6 +93,34 @@ def test_verify_names_a_return_in_suspense_that_no_payout_explains(world: World)
     assert desk.stored(payment).refund_status == "FAILED"
 
 
+def test_comments_of_suspense_are_true_for_returns(world: World) -> None:
+    """Columns that hold something else for a return, or nothing, say so."""
+    found = {
+        (table, column): text
+        for table, column, text in world.rows(
+            "SELECT c.relnamespace::regnamespace::text || '.' || c.relname, a.attname,"
+            " d.description"
+            " FROM pg_description d JOIN pg_class c ON c.oid = d.objoid"
+            " LEFT JOIN pg_attribute a ON (a.attrelid, a.attnum) = (d.objoid, d.objsubid)"
+            " AND a.attnum > 0"
+            " WHERE d.classoid = 'pg_class'::regclass AND c.relname IN ('suspense',"
+            " 'suspense_items') AND c.relkind IN ('r', 'v')"
+        )
+    }
+    of_returns = {
+        key
+        for key, text in found.items()
+        if any(word in text for word in ("return", "clos", "CLOS"))
+    }
+
+    columns = {None, "card_id", "cause", "currency", "customer_id", "reason", "resolved_at", "type"}
+    for view in {table for table, _ in found if table.endswith((".suspense", ".suspense_items"))}:
+        if not view.endswith("_api.suspense_items"):
+            named = {column for table, column in of_returns if table == view}
+            assert columns <= named, (view, columns - named)
+    assert ("finance.suspense", "cause") in found
+
+
 @pytest.mark.parametrize("is_resolved", [False, True])
 def test_verify_names_a_return_that_is_held_twice(world: World, *, is_resolved: bool) -> None:
     desk, payer = Desk(world), world.cardholder(world.platform(), 1_000)

@@ -4,6 +4,8 @@ from typing import Final
 
 from alembic import op
 
+from cardledger.schema.migrations import finance
+
 revision = "0135"
 down_revision = "0134"
 
@@ -19,6 +21,11 @@ _COMMENTS: Final = {
             " `entries.subject_id` of what was booked."
         ),
     ),
+    "customer_id": (
+        "The cardholder.",
+        "The cardholder, or the customer whose payout was returned.",
+    ),
+    "platform_id": ("The platform of the card.", "The platform of the card or the payout."),
     "card_id": ("The card.", "The card; null: a payout that was returned."),
     "type": (
         (
@@ -27,7 +34,7 @@ _COMMENTS: Final = {
         ),
         (
             "Type of the event: CLEARING, CLEARING_REVERSAL, RETURN, RETURN_REVERSAL or"
-            " FINANCIAL_CREDIT_AUTHORIZATION; or PAYOUT_RETURN."
+            " FINANCIAL_CREDIT_AUTHORIZATION; or PAYOUT_RETURN: a payout was returned."
         ),
     ),
     "currency": (
@@ -38,6 +45,70 @@ _COMMENTS: Final = {
     "reason": (
         "Rejection code; null: it is parked.",
         "Rejection code; null: it is parked, or the account is closed.",
+    ),
+    "resolved_at": (
+        "When it was taken back; null: it is open.",
+        "When it was taken back, or left the ledger (CLOSED); null: it is open.",
+    ),
+}
+_TABLE: Final = (
+    (
+        "Movements of the network that were rejected or parked: what SUSPENSE consists of. A row is"
+        " only ever resolved, once."
+    ),
+    (
+        "What SUSPENSE consists of: movements of the network that were rejected or parked, and"
+        " payouts that were returned to a closed account. A row is only ever resolved, once."
+    ),
+)
+
+_VIEW: Final = (
+    (
+        "Items of SUSPENSE: movements of the network that were rejected or parked, also those that"
+        " are resolved; the sum of open_amount is the balance of SUSPENSE."
+    ),
+    (
+        "Items of SUSPENSE: movements of the network that were rejected or parked, and payouts that"
+        " were returned to a closed account, also those that are resolved; the sum of open_amount"
+        " is the balance of SUSPENSE."
+    ),
+)
+_OF_VIEW: Final = {
+    "customer_id": (
+        "The cardholder.",
+        "The cardholder, or the customer whose payout was returned.",
+    ),
+    "card_id": ("The card.", "The card; null: a payout that was returned."),
+    "type": ("Type of the event.", "Type of the event; PAYOUT_RETURN: a payout that was returned."),
+    "currency": (
+        "Currency of the card, in which it is booked.",
+        "Currency of the card, or of what was returned, in which it is booked.",
+    ),
+    "amount": (
+        "What the network moved, minor units of the currency; always positive.",
+        (
+            "What the network moved, or the bank returned, minor units of the currency; always"
+            " positive."
+        ),
+    ),
+    "open_amount": (
+        (
+            "Its part of the balance of SUSPENSE, on the credit side, minor units: positive: due to"
+            " the cardholder; negative: due from the cardholder; 0: resolved."
+        ),
+        (
+            "Its part of the balance of SUSPENSE, on the credit side, minor units: positive: due to"
+            " the customer; negative: due from the customer; 0: resolved."
+        ),
+    ),
+    "cause": ("REJECTED or PARKED.", "REJECTED, PARKED or CLOSED: the account is."),
+    "reason": (
+        "Why it was rejected; null: it is parked.",
+        "Why it was rejected; null: it is parked, or the account is closed.",
+    ),
+    "resolved_at": (
+        "When it was taken back; null: it is open.",
+        "When it was taken back, or left the ledger (CLOSED); null: it is open.",
     ),
 }
 
@@ -87,5 +158,9 @@ def _allow(card: str, causes: str, types: str, of_card: str) -> None:
 
 
 def _comment(which: int) -> None:
+    op.execute(f"COMMENT ON TABLE suspense_items IS '{_TABLE[which]}'")
     for column, comments in _COMMENTS.items():
         op.execute(f"COMMENT ON COLUMN suspense_items.{column} IS '{comments[which]}'")
+    finance.run(f"COMMENT ON VIEW finance.suspense IS '{_VIEW[which]}'")
+    for column, comments in _OF_VIEW.items():
+        finance.run(f"COMMENT ON COLUMN finance.suspense.{column} IS '{comments[which]}'")
