@@ -167,7 +167,11 @@ FUNCTIONS: Final = {
         "lend_days(uuid, integer, boolean)",
         "release_days(uuid, integer)",
     ),
-    "0130": ("check_bank_move(uuid, uuid, uuid, text, text, text, bigint)",),
+    "0130": (
+        "check_bank_move(uuid, uuid, uuid, text, text, text, bigint)",
+        "reversed_move(uuid)",
+    ),
+    "0132": ("bank_findings(date)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

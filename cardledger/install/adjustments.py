@@ -45,6 +45,7 @@ class Adjustment:
     booked_at: datetime | None
     refusal: str | None
     break_id: Id | None
+    reverses_id: Id | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,11 @@ def prepare_move(  # noqa: PLR0913 - what a move is, by name
     return _prepared(session, "prepare_bank_move(%s, %s, %s, %s, %s, %s, %s)", *move, break_id)
 
 
+def prepare_reversal(session: Session, key: Id, reason: str) -> Id:
+    """Prepare to take back the move `key` of the bank without a line; return the adjustment."""
+    return _prepared(session, "prepare_reversal(%s, %s)", key, reason)
+
+
 def prepare_write_off(session: Session, card_transaction: Id, amount: int, reason: str) -> Id:
     """Prepare to give up `amount` of what a card transaction owes; return the adjustment."""
     return _prepared(session, "prepare_write_off(%s, %s, %s)", card_transaction, amount, reason)
@@ -181,7 +187,8 @@ def _decided(session: Session, key: Id, call: str, *values: object) -> str:
 _FIND: Final = """
     SELECT a.adjustment_id, a.platform_id, a.kind, a.state, a.from_kind, a.to_kind, a.amount,
         a.currency, c.decimals, a.card_transaction_id, a.suspense_id, a.reason, a.prepared_by,
-        a.prepared_at, a.decided_by, a.decided_at, a.booked_at, a.refusal, a.break_id
+        a.prepared_at, a.decided_by, a.decided_at, a.booked_at, a.refusal, a.break_id,
+        a.reverses_id
     FROM {{finance}}.adjustments a JOIN {{finance}}.currencies c ON c.code = a.currency
     WHERE {} ORDER BY a.prepared_at DESC, a.adjustment_id DESC LIMIT %s
 """

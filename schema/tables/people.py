@@ -114,7 +114,13 @@ adjustments = Table(
     key(
         "break_id",
         "Of a MOVE of SETTLEMENT_BANK: the break BANK_ONLY whose line it books (breaks.id); null:"
-        " there was no statement of the bank yet.",
+        " there was no statement of the bank yet, or it is a reversal.",
+        nullable=True,
+    ),
+    key(
+        "reverses_id",
+        "Of a MOVE that is a reversal: the move of SETTLEMENT_BANK without a line that it takes"
+        " back (adjustments.id).",
         nullable=True,
     ),
     CheckConstraint(
@@ -151,4 +157,11 @@ Index(
     "adjustments_break_idx",
     adjustments.c.break_id,
     postgresql_where=adjustments.c.break_id.is_not(None),
+)
+Index(
+    "adjustments_reverses_key",
+    adjustments.c.reverses_id,
+    unique=True,
+    postgresql_where=adjustments.c.reverses_id.is_not(None)
+    & adjustments.c.state.not_in(["REJECTED", "REFUSED"]),
 )

@@ -144,6 +144,11 @@ class Bank:
                 break_id=break_id,
             )
 
+    def reverse(self, key: Any) -> Any:  # noqa: ANN401 - an id
+        """Prepare to take back a move of the bank."""
+        with acting.as_person(self.office.anna, may="prepare") as session:
+            return adjustments.prepare_reversal(session, key, "a statement has it")
+
     def approve(self, key: Any) -> None:  # noqa: ANN401 - an id
         with acting.as_person(self.office.ben, may="approve") as session:
             assert adjustments.approve(session, key) == "APPROVED"

@@ -99,6 +99,24 @@ def test_two_people_book_a_move(world: World, office: Office, platform: Id) -> N
     assert world.rows("SELECT amount FROM entries WHERE subject_id = %s", key) == [(1_234,)]
 
 
+def test_two_people_take_back_a_move_of_the_bank(office: Office, platform: Id) -> None:
+    key = prepared(office)
+    refused(adjust(office.anna, "reverse", key, "--reason", "x"), "nothing is booked that could be")
+    assert adjust(office.ben, "approve", key).returncode == 0
+
+    reversal = adjust(office.anna, "reverse", key, "--reason", "a statement has it", "--json")
+
+    assert reversal.returncode == 0, reversal.stderr
+    document = json.loads(reversal.stdout)
+    assert document["state"] == "PREPARED"
+    assert adjust(office.ben, "approve", document["id"]).returncode == 0
+    found = shown(office, document["id"])
+    assert (found["from"], found["to"]) == ("SETTLEMENT_BANK", "NETWORK_SETTLEMENT")
+    assert (found["amount"], found["reversesId"]) == (1_234, key)
+    assert f"\nreverses  {key}\n" in adjust(office.ben, "show", document["id"]).stdout
+    assert found["platformId"] == str(platform)
+
+
 def test_the_words_of_people_say_the_same(office: Office, platform: Id) -> None:
     assert platform
     key = prepared(office)

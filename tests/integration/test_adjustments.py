@@ -191,6 +191,7 @@ def test_each_person_calls_the_functions_of_its_right_alone(office: Office, plat
 FUNCTIONS: Final = {
     "prepare_move": "NULL, NULL, NULL, NULL, NULL, NULL",
     "prepare_bank_move": "NULL, NULL, NULL, NULL, NULL, NULL, NULL",
+    "prepare_reversal": "NULL, NULL",
     "prepare_write_off": "NULL, NULL, NULL",
     "prepare_suspense_resolution": "NULL, NULL",
     "approve_adjustment": "NULL",

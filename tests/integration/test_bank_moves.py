@@ -186,6 +186,67 @@ def test_a_move_from_before_the_first_statement_is_not_approved_after_it(
     assert bank.balances()["SETTLEMENT_BANK"] == -1_000
 
 
+def test_a_move_that_the_first_statement_says_as_well_is_reversed_and_its_line_booked(
+    bank: Bank, office: Office
+) -> None:
+    move = bank.move(None, 1_000)
+    bank.approve(move)
+    book_moves(office.world)
+    bank.says(line(after(1), -1_000, "?"))
+    [(key, _)] = bank.keys("BANK_ONLY")
+
+    bank.approve(bank.reverse(move))
+    bank.approve(bank.move(key, 1_000))
+    book_moves(office.world)
+
+    assert bank.balances()["SETTLEMENT_BANK"] == -1_000
+    assert bank.rows(
+        "SELECT from_kind, to_kind, amount, currency, reverses_id FROM finance.adjustments"
+        " WHERE platform_id = %s AND reverses_id IS NOT NULL"
+    ) == [("SETTLEMENT_BANK", "NETWORK_FEES", 1_000, "USD", move)]
+
+
+def test_a_move_is_reversed_once_and_only_one_of_the_bank_without_a_line(
+    bank: Bank, office: Office
+) -> None:
+    move = bank.move(None, 1_000)
+    with pytest.raises(CommandError, match="is PREPARED: nothing is booked"):
+        bank.reverse(move)
+    fees = bank.move(None, 5, bank_account="INTERCHANGE")
+    for each in (move, fees):
+        bank.approve(each)
+    book_moves(office.world)
+    reversal = bank.reverse(move)
+
+    for key in (fees, reversal):
+        with pytest.raises(CommandError, match="is no move of SETTLEMENT_BANK without a line"):
+            bank.reverse(key)
+    with pytest.raises(CommandError, match=f"{move} is reversed by adjustment {reversal} already"):
+        bank.reverse(move)
+    with pytest.raises(CommandError, match="there is no adjustment"):
+        bank.reverse(bank.platform)
+    with acting.as_person(office.ben, may="approve") as session:
+        adjustments.reject(session, reversal, "no statement has it")
+    bank.approve(bank.reverse(move))
+    book_moves(office.world)
+    assert "SETTLEMENT_BANK" not in bank.balances()
+
+
+def test_of_two_reversals_at_once_one_is_prepared(bank: Bank, office: Office) -> None:
+    move = bank.move(None, 1_000)
+    bank.approve(move)
+    book_moves(office.world)
+
+    with psycopg.connect(office.anna) as first, ThreadPoolExecutor(1) as threads:
+        first.execute("SELECT finance.prepare_reversal(%s, 'twice')", [move])
+        second = threads.submit(bank.reverse, move)
+        eventually(lambda: waits(office, "prepare_reversal"))
+        first.commit()
+
+        with pytest.raises(CommandError, match="is reversed by adjustment"):
+            second.result(limit_s())
+
+
 def test_no_move_is_prepared_while_an_import_runs(bank: Bank, office: Office) -> None:
     bank.says(line(after(1), -1_000, "?"))
     [(key, _)] = bank.keys("BANK_ONLY")

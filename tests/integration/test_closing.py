@@ -462,6 +462,7 @@ def test_functions_are_for_exactly_one_right_and_tables_for_none(office: Office)
         "make_event": names[Right.APPROVE],
         "prepare_move": names[Right.PREPARE],
         "prepare_bank_move": names[Right.PREPARE],
+        "prepare_reversal": names[Right.PREPARE],
         "prepare_write_off": names[Right.PREPARE],
         "prepare_suspense_resolution": names[Right.PREPARE],
         "approve_adjustment": names[Right.APPROVE],

@@ -46,7 +46,7 @@ CONTRACT: Final = {
     " open_amount cause reason recorded_at posted_on age_days resolved_at resolved_by",
     "adjustments": "adjustment_id platform_id kind state from_kind to_kind amount amount_decimal"
     " currency card_transaction_id suspense_id reason prepared_by prepared_at decided_by decided_at"
-    " booked_at refusal break_id",
+    " booked_at refusal break_id reverses_id",
     "audit": "recorded_at person action subject detail",
     "files": "network_file_id platform_id network file_id settlement_date cycle lines digest"
     " imported_at imported_by open_breaks",
@@ -105,6 +105,7 @@ FUNCTIONS: Final = {
     "open_holds(date,timestamp with time zone)",
     "prepare_move(uuid,text,text,bigint,text,text)",
     "prepare_bank_move(uuid,text,text,bigint,text,text,uuid)",
+    "prepare_reversal(uuid,text)",
     "prepare_suspense_resolution(uuid,text)",
     "prepare_write_off(uuid,bigint,text)",
     "receivables(date,timestamp with time zone)",

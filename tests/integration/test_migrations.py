@@ -234,6 +234,8 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "prove_statements",
         "rematch_bank",
         "check_bank_move",
+        "reversed_move",
+        "bank_findings",
         "add_runs",
         "lend_days",
         "release_days",

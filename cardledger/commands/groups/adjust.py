@@ -129,6 +129,22 @@ def move(  # noqa: PLR0913 - what a move is
     _show_state(prepared, "PREPARED", as_json=as_json)
 
 
+@app.command()
+def reverse(key: Key, *, reason: Reason, as_json: Json = False, data_dir: DataDir = None) -> None:
+    """Prepare to take back a move of SETTLEMENT_BANK that was booked without --break.
+
+    A statement that came later may say it as well: then its line is booked, and the move is not
+    needed any more. A move is reversed as a whole and once.
+    """
+    from cardledger.commands.groups.database import identifier
+    from cardledger.install import adjustments
+
+    wanted = identifier(key, "an adjustment")
+    with _session(data_dir, may="prepare") as session:
+        prepared = adjustments.prepare_reversal(session, wanted, reason)
+    _show_state(prepared, "PREPARED", as_json=as_json)
+
+
 @app.command("resolve-suspense")
 def resolve_suspense(
     item: Annotated[str, typer.Argument(metavar="ID", help="The item of the suspense account.")],
@@ -240,6 +256,10 @@ def show(key: Key, *, as_json: Json = False, data_dir: DataDir = None) -> None:
         print(json.dumps(_as_dict(found), indent=2))
         return
     print(f"{found.id}  {found.state}  {_about(found)}  Platform:{found.platform_id}")
+    if found.break_id is not None:
+        print(f"break     {found.break_id}")
+    if found.reverses_id is not None:
+        print(f"reverses  {found.reverses_id}")
     print(f"reason    {printable(found.reason)}")
     print(f"prepared  {found.prepared_at:%Y-%m-%dT%H:%M:%SZ}  {printable(found.prepared_by)}")
     if found.decided_at is not None:
@@ -294,6 +314,7 @@ def _as_dict(adjustment: "Adjustment") -> dict[str, Any]:
         "cardTransactionId": text(adjustment.card_transaction_id),
         "suspenseId": text(adjustment.suspense_id),
         "breakId": text(adjustment.break_id),
+        "reversesId": text(adjustment.reverses_id),
         "reason": adjustment.reason,
         "preparedBy": adjustment.prepared_by,
         "decidedBy": adjustment.decided_by,

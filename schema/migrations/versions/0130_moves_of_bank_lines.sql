@@ -62,3 +62,31 @@ BEGIN
     UPDATE breaks SET state = CASE l.state WHEN 'open' THEN 'investigating' ELSE l.state END
     WHERE id = l.id;
 END $body$;
+
+-- The move that is to be taken back: one of SETTLEMENT_BANK that names no line, which a statement may
+-- say as well. The whole of it, once; a move that books a line is as its line is.
+CREATE FUNCTION reversed_move(wanted uuid) RETURNS adjustments LANGUAGE plpgsql AS $body$
+DECLARE
+    j adjustments;
+    other uuid;
+BEGIN
+    SELECT * INTO j FROM adjustments a WHERE a.id = wanted FOR UPDATE;
+    IF j.id IS NULL THEN
+        RAISE EXCEPTION 'there is no adjustment %', wanted USING ERRCODE = 'invalid_parameter_value';
+    ELSIF j.kind <> 'MOVE' OR 'SETTLEMENT_BANK' NOT IN (j.from_kind, j.to_kind)
+        OR num_nonnulls(j.break_id, j.reverses_id) > 0
+    THEN
+        RAISE EXCEPTION 'adjustment % is no move of SETTLEMENT_BANK without a line of the bank: only'
+            ' such a move is reversed', j.id USING ERRCODE = 'invalid_parameter_value';
+    ELSIF j.state <> 'BOOKED' THEN
+        RAISE EXCEPTION 'adjustment % is %: nothing is booked that could be reversed', j.id, j.state
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    SELECT a.id INTO other FROM adjustments a
+    WHERE a.reverses_id = j.id AND a.state NOT IN ('REJECTED', 'REFUSED');
+    IF FOUND THEN
+        RAISE EXCEPTION 'adjustment % is reversed by adjustment % already', j.id, other
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN j;
+END $body$;
