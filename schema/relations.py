@@ -170,6 +170,7 @@ FUNCTIONS: Final = {
     "0130": (
         "check_bank_move(uuid, uuid, uuid, text, text, text, bigint)",
         "reversed_move(uuid)",
+        "moved_of_break(uuid)",
     ),
     "0132": ("bank_findings(date)",),
 }

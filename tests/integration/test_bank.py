@@ -187,11 +187,11 @@ def test_what_a_person_has_resolved_is_not_matched_any_more(bank: Bank, office: 
     bank.says(line(after(1), -1_000))
     [(key,)] = bank.rows("SELECT break_id FROM finance.breaks WHERE platform_id = %s")
     with acting.as_person(office.ben, may="approve") as session:
-        settlement_files.resolve(session, key, "resolved", "booked by hand")
+        settlement_files.resolve(session, key, "written_off", "not ours")
 
     bank.owes(DAY, 1_000)
 
-    assert bank.kinds() == {("BANK_ONLY", "resolved", -1_000): 1}
+    assert bank.kinds() == {("BANK_ONLY", "written_off", -1_000): 1}
 
 
 def test_a_currency_is_matched_by_itself(bank: Bank) -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from cardledger.install import acting, settlement_files
 from tests.bank_statements import line
 from tests.databases import OwnRoles
 from tests.integration import office as offices
 from tests.integration.banks import DAY, Bank, book_moves, opened
-from tests.integration.office import FIRST, LAST, TODAY, Office
+from tests.integration.office import FIRST, LAST, MONTH, TODAY, Office
 
 
 @pytest.fixture
@@ -95,3 +96,30 @@ def test_what_a_closing_allowed_by_name_is_not_in_the_way_again(bank: Bank, offi
         assert len(in_the_way(office, "MOVE_WITHOUT_LINE")) == 1
         owner.execute("UPDATE closings SET prepared_at = now(), state = 'REOPENED'")
         assert len(in_the_way(office, "MOVE_WITHOUT_LINE")) == 1
+
+
+def test_a_line_that_is_written_off_is_in_the_way_until_it_is_booked_or_allowed(
+    bank: Bank, office: Office
+) -> None:
+    bank.says(line(DAY, -1_000, "fee"))
+    [(key, _)] = bank.keys("BANK_ONLY")
+    assert in_the_way(office, "UNBOOKED_LINE") == []
+    with acting.as_person(office.ben, may="approve") as session:
+        settlement_files.resolve(session, key, "written_off", "not ours")
+    expected = [(1, f"lines of platform {bank.platform} in USD, the oldest of {DAY}")]
+    assert in_the_way(office, "UNBOOKED_LINE", LAST) == expected
+
+    assert office.verify().returncode == 0
+    assert office.close(office.anna, MONTH).stdout.count("UNBOOKED_LINE") == 1
+    reason = "a mistake of the bank"
+    allowed = office.state(office.anna, MONTH, "--allow", "UNBOOKED_LINE", "--reason", reason)
+    office.state(office.ben, "approve", allowed["id"])
+
+    assert in_the_way(office, "UNBOOKED_LINE") == []
+    bank.approve(bank.move(key, 400))
+    book_moves(office.world)
+    office.world.connection.execute("UPDATE breaks SET closed_at = now()")
+    assert in_the_way(office, "UNBOOKED_LINE") == expected
+    bank.approve(bank.move(key, 600))
+    book_moves(office.world)
+    assert in_the_way(office, "UNBOOKED_LINE") == []

@@ -125,6 +125,35 @@ def test_a_line_is_booked_in_parts_and_never_more_than_it_moved(bank: Bank, offi
     assert bank.balances()["SETTLEMENT_BANK"] == 1_000
 
 
+def test_the_break_of_a_line_is_resolved_when_moves_have_booked_all_of_it(
+    bank: Bank, office: Office
+) -> None:
+    bank.says(line(after(1), 1_000, "?"))
+    [(key, _)] = bank.keys("BANK_ONLY")
+
+    def resolve() -> str:
+        with acting.as_person(office.ben, may="approve") as session:
+            return settlement_files.resolve(session, key, "resolved", "charges")
+
+    def refuses(booked: int) -> None:
+        expected = f"moved 1000 minor units of USD, and moves have booked {booked} .* written_off"
+        with pytest.raises(CommandError, match=expected):
+            resolve()
+
+    refuses(0)
+    first, second = bank.move(key, 600, is_in=True), bank.move(key, 400, is_in=True)
+    bank.approve(first)
+    refuses(0)  # Not booked yet.
+    book_moves(office.world)
+    refuses(600)
+    with acting.as_person(office.ben, may="approve") as session:
+        adjustments.reject(session, second, "another account")
+    refuses(600)
+    bank.approve(bank.move(key, 400, is_in=True))
+    book_moves(office.world)
+    assert resolve() == "resolved"
+
+
 def test_of_two_moves_of_a_line_at_once_one_is_prepared(bank: Bank, office: Office) -> None:
     bank.says(line(after(1), -1_000, "?"))
     [(key, _)] = bank.keys("BANK_ONLY")

@@ -235,6 +235,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "rematch_bank",
         "check_bank_move",
         "reversed_move",
+        "moved_of_break",
         "bank_findings",
         "add_runs",
         "lend_days",

@@ -56,6 +56,21 @@ _CHECKED: Final = """        IF NEW.state = 'APPROVED'
         END IF;
 """
 
+_CLOSING: Final = "close_break(uuid, text, text)"
+_NOTE: Final = "    ELSIF b.state NOT IN ('open', 'investigating') THEN\n"
+# What closes the break of a line says that it is booked, or that it will not be.
+_BOOKED: Final = (
+    """    ELSIF as_state = 'resolved' AND b.kind = 'BANK_ONLY'
+        AND b.state IN ('open', 'investigating') AND moved_of_break(b.id) <> abs(b.file_amount)
+    THEN
+        RAISE EXCEPTION 'the line of break % moved % minor units of %, and moves have booked % of'
+            ' them: prepare and approve a move that names the break, or close it as written_off',
+            b.id, abs(b.file_amount), b.currency, moved_of_break(b.id)
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+"""
+    + _NOTE
+)
+
 _MATCHING: Final = "match_bank(uuid, text)"
 _BEGIN: Final = """    progress boolean := true;
 BEGIN
@@ -79,6 +94,7 @@ _OPEN_WITHOUT_MOVES: Final = """ AND s.currency = currency_code AND NOT EXISTS (
 
 _CHECK: Final = "check_bank_move(uuid, uuid, uuid, text, text, text, bigint)"
 _REVERSED: Final = "reversed_move(uuid)"
+_MOVED: Final = "moved_of_break(uuid)"
 
 # Entries say what was moved, and the column says for which line: the line would be booked again.
 _NOTHING_WAS_BOOKED: Final = """
@@ -98,6 +114,8 @@ def upgrade() -> None:
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
     functions.protect(_CHECK)
     functions.protect(_REVERSED)
+    functions.protect(_MOVED)
+    functions.change(_CLOSING, _NOTE, _BOOKED)
     functions.change(_PREPARING, _ACCOUNTS, _TAKEN_BACK)
     functions.change(_PREPARING, _RETURN, _BOOK)
     functions.change(_GUARD, _DECIDED, _CHECKED + _DECIDED)
@@ -115,5 +133,6 @@ def downgrade() -> None:
     functions.change(_GUARD, _CHECKED + _DECIDED, _DECIDED)
     functions.change(_PREPARING, _BOOK, _RETURN)
     functions.change(_PREPARING, _TAKEN_BACK, _ACCOUNTS)
-    op.execute(f"DROP FUNCTION {_CHECK}, {_REVERSED}")
+    functions.change(_CLOSING, _BOOKED, _NOTE)
+    op.execute(f"DROP FUNCTION {_CHECK}, {_REVERSED}, {_MOVED}")
     op.execute("ALTER TABLE adjustments DROP COLUMN break_id, DROP COLUMN reverses_id")

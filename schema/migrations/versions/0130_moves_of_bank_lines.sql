@@ -90,3 +90,11 @@ BEGIN
     END IF;
     RETURN j;
 END $body$;
+
+-- What moves have booked of the line of a break, minor units.
+CREATE FUNCTION moved_of_break(wanted uuid) RETURNS numeric LANGUAGE plpgsql STABLE AS $body$
+BEGIN
+    RETURN coalesce((
+        SELECT sum(j.amount) FROM adjustments j WHERE j.break_id = wanted AND j.state = 'BOOKED'
+    ), 0);
+END $body$;

@@ -29,6 +29,10 @@ _KINDS: Final = {
         "a move of SETTLEMENT_BANK names no line, and a statement has lines of its days",
         "`cardledger adjust reverse`, and book the line; or allow it, if no statement has it",
     ),
+    "UNBOOKED_LINE": (
+        "a line of the bank is written off, or resolved, and moves have not booked all of it",
+        "`cardledger adjust move --break`; or allow it",
+    ),
 }
 _VIEWS: Final = {
     "bank_lines": "0104_finance_bank.sql",

@@ -74,5 +74,18 @@ BEGIN ATOMIC
             SELECT FROM allowed a WHERE a.kind = 'MOVE_WITHOUT_LINE' AND a.last_day >= e.posted_on
                 AND a.prepared_at > greatest(s.imported_at, j.booked_at)
         )
-    GROUP BY j.platform_id, j.currency;
+    GROUP BY j.platform_id, j.currency
+    UNION ALL
+    SELECT 'UNBOOKED_LINE', count(*), format('lines of platform %s in %s, the oldest of %s',
+        s.platform_id, s.currency, to_char(min(l.booking_date), 'YYYY-MM-DD'))
+    FROM breaks k
+    JOIN bank_statements s ON s.id = k.statement_id
+    JOIN bank_lines l ON l.statement_id = k.statement_id AND l.line = k.line
+    WHERE k.kind = 'BANK_ONLY' AND k.state IN ('resolved', 'written_off')
+        AND l.booking_date <= to_day AND moved_of_break(k.id) <> abs(l.amount)
+        AND NOT EXISTS (
+            SELECT FROM allowed a WHERE a.kind = 'UNBOOKED_LINE' AND a.last_day >= l.booking_date
+                AND a.prepared_at > k.closed_at
+        )
+    GROUP BY s.platform_id, s.currency;
 END;
