@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 
 import psycopg
 import pytest
@@ -288,15 +289,29 @@ def test_statements_that_follow_each_other_may_share_a_day_and_equal_lines(bank:
     assert caught.value.code == Code.STATEMENT_OVERLAPS
 
 
-def test_a_line_that_the_bank_dates_back_may_follow(bank: Bank) -> None:
-    first = bank.take(statement_of(line(after(1), -5), line(after(3), -6)), statement_id="1")
-    second = bank.take(statement_of(line(after(4), -1), opening=-11), statement_id="2")
-    third = bank.take(
-        statement_of(line(after(2), -7), line(after(5), -8), opening=-12), statement_id="3"
-    )
+@pytest.mark.parametrize("order", list(permutations("123")))
+def test_a_line_that_the_bank_dates_back_may_follow(bank: Bank, order: tuple[str, ...]) -> None:
+    statements = {
+        "1": statement_of(line(after(1), -5), line(after(3), -6)),
+        "2": statement_of(line(after(4), -1), opening=-11),
+        "3": statement_of(line(after(2), -7), line(after(5), -8), opening=-12),
+    }
+    # Without the one between them, nothing says that the balances follow each other.
+    refused = [order[1]] if order[2] == "2" else []
 
-    assert [each.state for each in (first, second, third)] == ["IMPORTED"] * 3
-    assert third.gap is None
+    outcomes = []
+    for name in (*order, *refused):
+        try:
+            outcomes.append(bank.take(statements[name], statement_id=name).state)
+        except RefusedError as error:
+            outcomes.append(f"{error.code} {error.message.split(': ')[-1]}")
+
+    expected = ["IMPORTED"] * (3 + len(refused))
+    if refused:
+        missing = "export the days that are missing, or import first what is between them"
+        expected[1] = f"{Code.STATEMENT_OVERLAPS} {missing}"
+    assert outcomes == expected
+    assert bank.take(statements["3"], statement_id="3").gap is None
 
 
 @pytest.mark.parametrize("days", [(0, 2), (2, 3), (1, 1), (0, 4), (2, 2)])

@@ -58,10 +58,15 @@ BEGIN
     END IF;
     -- A line is booked once. Statements of an account have no day in common, unless the balances of
     -- one follow those of the other: whatever the texts and formats say, such lines are others.
-    WITH RECURSIVE near AS (
-        SELECT b.id, b.opening, b.closing, b.first_day, b.last_day FROM bank_statements b
+    -- Between two of them may be others, with none of these days.
+    WITH RECURSIVE shared AS (
+        SELECT min(b.last_day) AS from_day, max(b.last_day) AS to_day FROM bank_statements b
         WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.account = s.account
             AND b.last_day >= s.first_day AND b.first_day <= s.last_day
+    ), near AS (
+        SELECT b.id, b.opening, b.closing, b.last_day FROM shared d JOIN bank_statements b
+            ON b.last_day BETWEEN d.from_day AND d.to_day
+        WHERE b.platform_id = s.platform_id AND b.currency = s.currency AND b.account = s.account
     ), earlier AS (
         SELECT n.* FROM near n WHERE n.id = s.id
         UNION
@@ -97,8 +102,9 @@ BEGIN
         CONTINUE WHEN other.account <> s.account;
         IF other.id <> ALL (following) THEN
             RAISE EXCEPTION 'statement % of this account has days of these, % to %, and was imported'
-                ' at %', quote_literal(other.statement_id), other.first_day, other.last_day,
-                other.imported_at USING ERRCODE = 'CL006';
+                ' at %; their balances do not follow each other: export the days that are missing,'
+                ' or import first what is between them', quote_literal(other.statement_id),
+                other.first_day, other.last_day, other.imported_at USING ERRCODE = 'CL006';
         ELSIF repeats_lines(s.id, other.id) THEN
             RAISE EXCEPTION 'statement % of this account has lines of these, and was imported at %',
                 quote_literal(other.statement_id), other.imported_at USING ERRCODE = 'CL006';
