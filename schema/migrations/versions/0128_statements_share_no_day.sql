@@ -1,37 +1,63 @@
--- Whether statements whose balances follow each other have the same lines on the days of both: an
--- account that is at the same balance again each night follows itself.
+-- Whether a statement may say what another one says, though their balances follow each other: an
+-- account that is at the same balance again each night follows itself. Formats may put several lines
+-- into one, or date a line a day later, so sums of days are compared as well as lines; and where more
+-- than one day is common, at most one line may be on these days, which the bank has dated back.
 CREATE FUNCTION repeats_lines(statement uuid, other uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $body$
 DECLARE
+    a bank_statements;
+    b bank_statements;
     from_day date;
     to_day date;
     balances bigint;
-    is_repeated boolean;
+    is_equal boolean;
+    fewest bigint;
 BEGIN
-    SELECT max(s.first_day), min(s.last_day) INTO from_day, to_day
-    FROM bank_statements s WHERE s.id IN (statement, other);
-    SELECT count(DISTINCT b.balance) INTO balances
+    SELECT * INTO a FROM bank_statements s WHERE s.id = statement;
+    SELECT * INTO b FROM bank_statements s WHERE s.id = other;
+    from_day := greatest(a.first_day, b.first_day);
+    to_day := least(a.last_day, b.last_day);
+    SELECT count(DISTINCT x.balance) INTO balances
     FROM (
         SELECT s.opening + coalesce(sum(l.amount) FILTER (WHERE l.booking_date < from_day), 0)
             AS balance
         FROM bank_statements s JOIN bank_lines l ON l.statement_id = s.id
         WHERE s.id IN (statement, other) GROUP BY s.id
-    ) b;
-    WITH line AS (
-        SELECT l.statement_id, l.booking_date, l.amount FROM bank_lines l
+    ) x;
+    IF balances > 1 AND a.opening <> a.closing AND b.opening <> b.closing THEN
+        RETURN false;
+    END IF;
+    WITH day AS (
+        SELECT l.booking_date, l.statement_id, count(*) AS lines, sum(l.amount) AS net,
+            sum(l.amount) FILTER (WHERE l.amount > 0) AS arrived,
+            sum(l.amount) FILTER (WHERE l.amount < 0) AS gone
+        FROM bank_lines l
         WHERE l.statement_id IN (statement, other) AND l.booking_date BETWEEN from_day AND to_day
+        GROUP BY l.booking_date, l.statement_id
     )
-    SELECT NOT EXISTS (
-            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = statement
-            EXCEPT ALL
-            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = other
-        ) OR NOT EXISTS (
-            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = other
-            EXCEPT ALL
-            SELECT l.booking_date, l.amount FROM line l WHERE l.statement_id = statement
+    SELECT (
+            SELECT bool_or(x.net = y.net OR x.arrived = y.arrived OR x.gone = y.gone)
+            FROM day x JOIN day y ON y.booking_date = x.booking_date
+            WHERE x.statement_id = statement AND y.statement_id = other
+        ), least(
+            coalesce((SELECT sum(x.lines) FROM day x WHERE x.statement_id = statement), 0),
+            coalesce((SELECT sum(y.lines) FROM day y WHERE y.statement_id = other), 0)
         )
-    INTO is_repeated;
-    RETURN balances = 1 AND is_repeated;
+    INTO is_equal, fewest;
+    IF is_equal OR (fewest > 1 AND a.last_day > b.first_day AND b.last_day > a.first_day) THEN
+        RETURN true;
+    END IF;
+    RETURN fewest > 0 AND (NOT EXISTS (
+            SELECT l.booking_date, l.amount FROM bank_lines l
+            WHERE l.statement_id = statement AND l.booking_date BETWEEN from_day AND to_day
+            EXCEPT ALL
+            SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = other
+        ) OR NOT EXISTS (
+            SELECT l.booking_date, l.amount FROM bank_lines l
+            WHERE l.statement_id = other AND l.booking_date BETWEEN from_day AND to_day
+            EXCEPT ALL
+            SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = statement
+        ));
 END $body$;
 
 CREATE OR REPLACE FUNCTION finish_bank_statement(statement uuid, sha256 text) RETURNS void
@@ -106,7 +132,8 @@ BEGIN
                 ' or import first what is between them', quote_literal(other.statement_id),
                 other.first_day, other.last_day, other.imported_at USING ERRCODE = 'CL006';
         ELSIF repeats_lines(s.id, other.id) THEN
-            RAISE EXCEPTION 'statement % of this account has lines of these, and was imported at %',
+            RAISE EXCEPTION 'statement % of this account, imported at %, may have lines of these: days'
+                ' of both, and balances that do not tell them apart',
                 quote_literal(other.statement_id), other.imported_at USING ERRCODE = 'CL006';
         END IF;
     END LOOP;
