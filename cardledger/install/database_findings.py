@@ -8,7 +8,7 @@ import psycopg
 from cardledger.install import key_check, message_findings, role_findings
 from cardledger.install.findings import FAIL, OK, UNKNOWN, WARN, Finding
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
-from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
+from cardledger.schema.tables import APPEND_ONLY, UNCHANGED, bank_payments
 
 
 def durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
@@ -61,22 +61,27 @@ def shown(name: str, check: Callable[[], Finding]) -> Finding:
 
 
 _GUARDED: Final = """
-    SELECT tgrelid::regclass::text FROM pg_trigger
-    WHERE tgname = 'append_only' AND tgenabled = 'A'
+    SELECT tgrelid::regclass::text, tgname FROM pg_trigger
+    WHERE tgname = ANY(%s) AND tgenabled = 'A'
 """
+_APPEND_ONLY: Final = "append_only"
+_ALSO_GUARDED: Final = [(bank_payments.name, "only_differing")]
+"""Triggers beside those, of tables of which some rows may be deleted."""
 
 
 def _triggers(connection: psycopg.Connection[Any]) -> Finding:
-    guarded = {row[0] for row in connection.execute(_GUARDED)}
     tables = (*APPEND_ONLY, *UNCHANGED)
-    missing = [table.name for table in tables if table.name not in guarded]
+    wanted = [*((table.name, _APPEND_ONLY) for table in tables), *_ALSO_GUARDED]
+    names = list({trigger for _, trigger in wanted})
+    guarded = set(connection.execute(_GUARDED, [names]))
+    missing = [each for each in wanted if each not in guarded]
     if missing:
-        table = f"{_schema_name(connection)}.{missing[0]}"
-        enable = f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only"
+        table, trigger = missing[0]
+        enable = f"ALTER TABLE {_schema_name(connection)}.{table} ENABLE ALWAYS TRIGGER {trigger}"
         return Finding(
             name="append-only",
             state=FAIL,
-            detail=f"trigger disabled or missing on {', '.join(missing)}",
+            detail=f"trigger disabled or missing on {', '.join(name for name, _ in missing)}",
             fix=f"psql -c '{enable}'",
         )
     return Finding(name="append-only", state=OK, detail=f"enforced on {len(tables)} tables")

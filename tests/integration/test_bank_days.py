@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from cardledger.install import acting, settlement_files
+from cardledger.install import acting, bank_statements, database_findings, settlement_files
+from cardledger.install.findings import FAIL, OK, Finding
 from tests.bank_statements import line
 from tests.databases import OwnRoles
 from tests.integration.banks import DAY, Bank, after, book, opened, proved
-from tests.integration.office import Office
+from tests.integration.office import FIRST, Office
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,63 @@ def test_what_a_person_has_resolved_keeps_its_days(bank: Bank, office: Office) -
     assert bank.days() == [(after(-1), 995, 0, 995), (DAY, 1_000, 995, 5)]
 
 
+def test_a_line_keeps_its_days_while_a_person_works_on_its_break(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+    bank.says(line(after(1), -995, f"{bank.network.name} settlement"))
+    [(key, _)] = bank.keys("BANK_DIFFERS")
+    with acting.as_person(office.anna, may="prepare") as session:
+        settlement_files.assign(session, key, office.anna.role, None)
+
+    bank.owes(after(-1), 995)
+    book(office.world)
+
+    assert bank.days() == [(after(-1), 995, 0, 995), (DAY, 1_000, 995, 5)]
+    assert bank.kinds()["BANK_DIFFERS", "investigating", 5] == 1
+
+
+def test_a_line_does_not_leave_a_day_of_a_closed_period(bank: Bank, office: Office) -> None:
+    bank.owes(DAY, 1_000)
+    bank.owes(after(1), 500)
+    bank.says(line(after(2), -1_495, f"{bank.network.name} settlement"))
+    owner = office.world.connection
+
+    owner.execute("UPDATE books SET first_open_day = %s", [after(1)])
+    try:
+        bank.owes(after(2), 1_495)
+    finally:
+        owner.execute("UPDATE books SET first_open_day = %s", [FIRST])
+
+    assert bank.kinds() == {("BANK_DIFFERS", "open", 5): 1}
+    with acting.as_person(office.anna, may="prepare", reply_limit_s=None) as session:
+        bank_statements.rematch(session)  # The period is open again.
+    assert bank.kinds()["BANK_DIFFERS", "open", 5] == 0
+
+
+def test_what_people_had_decided_of_a_day_is_open_again_when_its_line_leaves_it(
+    bank: Bank, office: Office
+) -> None:
+    bank.says(line(after(-3), -1))
+    bank.owes(DAY, 1_000)
+    bank.owes(after(1), 70)
+    bank.says(line(after(2), -70), statement_id="not paid")
+    [(key, _)] = bank.keys("NOT_PAID")
+    with acting.as_person(office.ben, may="approve") as session:
+        settlement_files.resolve(session, key, "resolved", "paid by another bank")
+    bank.says(line(after(3), -995, f"{bank.network.name} settlement"))
+    assert bank.kinds()["NOT_PAID", "resolved", 0] == 1
+
+    bank.owes(after(-1), 995)
+
+    assert bank.kinds()["NOT_PAID", "open", 1_000] == 1
+    assert bank.rows(
+        "SELECT p.ledger::bigint, p.difference::bigint FROM finance.statement_proofs p"
+        " JOIN finance.bank_statements s USING (statement_id)"
+        " WHERE s.platform_id = %s AND p.is_latest AND s.bank_statement_id = 'not paid'"
+    ) == [(-1_070, 1_000)]
+
+
 def test_a_day_that_a_line_leaves_is_not_paid_again(bank: Bank, office: Office) -> None:
     bank.says(line(after(-3), -1))
     bank.owes(DAY, 1_000)
@@ -137,3 +195,40 @@ def test_payments_that_agree_are_not_taken_back(bank: Bank, office: Office) -> N
 
     with pytest.raises(psycopg.Error, match="bank_payments is append-only"):
         office.world.connection.execute("DELETE FROM bank_payments WHERE rule = 'AMOUNT'")
+
+
+def test_payments_of_a_break_that_is_not_open_are_not_taken_back(
+    bank: Bank, office: Office
+) -> None:
+    bank.owes(DAY, 1_000)
+    bank.says(line(after(1), -995, f"{bank.network.name} settlement"))
+    [(key, _)] = bank.keys("BANK_DIFFERS")
+    of_line = "DELETE FROM bank_payments p USING breaks k WHERE k.id = %s AND p.line = k.line"
+    of_line += " AND p.statement_id = k.statement_id RETURNING p.rule"
+    owner = office.world.connection
+
+    with owner.transaction(force_rollback=True):
+        assert owner.execute(of_line.encode(), [key]).fetchall() == [("NETWORK",)]
+    with acting.as_person(office.ben, may="approve") as session:
+        settlement_files.resolve(session, key, "written_off", "charges")
+    with pytest.raises(psycopg.Error, match="bank_payments is append-only"):
+        owner.execute(of_line.encode(), [key])
+
+
+def test_the_guard_of_payments_is_examined(office: Office) -> None:
+    owner = office.world.connection
+
+    def examined() -> Finding:
+        found = database_findings.of_schema(owner, is_running=False)
+        [finding] = [each for each in found if each.name == "append-only"]
+        return finding
+
+    assert examined().state == OK
+    with owner.transaction(force_rollback=True):
+        owner.execute("ALTER TABLE bank_payments ENABLE TRIGGER only_differing")
+        finding = examined()
+    assert (finding.state, finding.detail) == (
+        FAIL,
+        "trigger disabled or missing on bank_payments",
+    )
+    assert "bank_payments ENABLE ALWAYS TRIGGER only_differing" in str(finding.fix)

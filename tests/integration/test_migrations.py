@@ -240,6 +240,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "add_runs",
         "lend_days",
         "release_days",
+        "refuse_release",
         "repeats_lines",
         "uma_receiver",
         "find_invitation",

@@ -32,18 +32,35 @@ _BREAKS: Final = "open_bank_breaks(uuid, text)"
 _NOT_PAID: Final = (
     "    INSERT INTO breaks (statement_id, paid_file_id, kind, currency, ledger_amount, difference,"
 )
-# The day was paid by a line that pays others now.
+# The day was paid by a line that pays others now. What people have decided about it was said to be
+# explained by that payment: the difference is there again, and is theirs again.
 _AGAIN: Final = f"""    WITH again AS (
         UPDATE breaks k SET state = 'open', difference = -d.expected, closed_at = NULL,
             closed_by = NULL
         FROM days_to_pay d
         WHERE d.file_id = k.paid_file_id AND k.kind = 'NOT_PAID' AND k.currency = currency_code
-            AND k.state = 'explained' AND NOT d.is_paid
+            AND k.state NOT IN ('open', 'investigating') AND k.difference = 0 AND NOT d.is_paid
         RETURNING k.id
     )
     INSERT INTO break_history (break_id, action, note)
     SELECT a.id, 'NOTED', 'the line that paid the day pays others' FROM again a;
 {_NOT_PAID}"""
+
+# A line leaves its days in `release_days`, before anything else becomes of its break.
+_GUARD: Final = """
+CREATE FUNCTION refuse_release() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    IF OLD.rule <> 'NETWORK' OR NOT EXISTS (
+        SELECT FROM breaks k
+        WHERE (k.statement_id, k.line, k.kind) = (OLD.statement_id, OLD.line, 'BANK_DIFFERS')
+            AND k.state = 'open'
+    ) THEN
+        RAISE EXCEPTION 'bank_payments is append-only, but for rule NETWORK while its break is open'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN OLD;
+END $body$
+"""
 
 _PAYMENTS: Final = (
     "Which line of the bank pays which days of networks, {}: a file and currency is paid by one"
@@ -58,9 +75,11 @@ def upgrade() -> None:
         " FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
     )
     op.execute("ALTER TABLE bank_payments ENABLE ALWAYS TRIGGER append_only")
+    op.execute(_GUARD)
+    functions.protect("refuse_release()")
     op.execute(
         "CREATE TRIGGER only_differing BEFORE DELETE ON bank_payments FOR EACH ROW"
-        " WHEN (OLD.rule <> 'NETWORK') EXECUTE FUNCTION refuse_change()"
+        " EXECUTE FUNCTION refuse_release()"
     )
     op.execute("ALTER TABLE bank_payments ENABLE ALWAYS TRIGGER only_differing")
     _comment("append-only but for rule NETWORK, while its break is open")
@@ -79,6 +98,7 @@ def downgrade() -> None:
     functions.protect(_REPLACED)
     op.execute(f"DROP FUNCTION {', '.join(reversed(_NEW))}")
     op.execute("DROP TRIGGER only_differing ON bank_payments")
+    op.execute("DROP FUNCTION refuse_release()")
     op.execute(
         "CREATE OR REPLACE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON bank_payments"
         " FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"

@@ -1,5 +1,6 @@
--- Matches as before, and a line that differs and is still open may leave its days for others that it
--- pays exactly: what is found does not depend on which file came first.
+-- Matches as before, and a line that differs may leave its days for others that it pays exactly, while
+-- its break is open, without a person who works on it, and no period with one of its days is closed: what is found does not
+-- depend on which file came first.
 CREATE OR REPLACE FUNCTION match_bank(platform uuid, currency_code text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET work_mem = '64MB' SET jit = off AS $body$
 DECLARE
@@ -31,7 +32,11 @@ BEGIN
         JOIN breaks k ON (k.statement_id, k.line, k.kind)
             = (p.statement_id, p.line, 'BANK_DIFFERS')
         WHERE p.file_id = f.id AND p.currency = t.currency AND p.rule = 'NETWORK'
-            AND k.state IN ('open', 'investigating') AND NOT EXISTS (
+            AND k.state = 'open' AND NOT EXISTS (
+                SELECT FROM bank_payments q JOIN network_files g ON g.id = q.file_id
+                WHERE (q.statement_id, q.line) = (p.statement_id, p.line)
+                    AND g.settlement_date < (SELECT b.first_open_day FROM books b)
+            ) AND NOT EXISTS (
                 SELECT FROM bank_payments r WHERE r.rule = 'REST'
                     AND (r.rest_of_statement_id, r.rest_of_line) = (p.statement_id, p.line)
             )
