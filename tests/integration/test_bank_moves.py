@@ -283,9 +283,42 @@ def test_no_move_is_prepared_while_an_import_runs(bank: Bank, office: Office) ->
     with (
         acting.as_person(office.anna, may="prepare") as session,
         settlement_files.alone(session),
-        pytest.raises(CommandError, match="is being imported"),
+        pytest.raises(CommandError, match="is being imported: prepare the move when"),
     ):
         bank.move(key, 1_000)
+
+
+def test_no_move_without_a_line_is_approved_while_an_import_runs(
+    bank: Bank, office: Office
+) -> None:
+    prepared = bank.move(None, 1_000)
+
+    with (
+        acting.as_person(office.anna, may="prepare") as session,
+        settlement_files.alone(session),
+        pytest.raises(CommandError, match="is being imported: approve the move when"),
+    ):
+        bank.approve(prepared)
+
+
+def test_the_audit_names_the_break_of_a_move_and_the_move_that_is_reversed(
+    bank: Bank, office: Office
+) -> None:
+    moved = bank.move(None, 1_000)
+    bank.approve(moved)
+    book_moves(office.world)
+    bank.says(line(after(1), -1_000, "?"))
+    [(key, _)] = bank.keys("BANK_ONLY")
+    named = {bank.move(key, 1_000): ("break", key), bank.reverse(moved): ("reverses", moved)}
+
+    for adjustment, (name, value) in named.items():
+        [(detail,)] = office.world.rows(
+            "SELECT detail FROM finance.audit WHERE action = 'ADJUSTMENT_PREPARED'"
+            " AND subject = %s",
+            str(adjustment),
+        )
+        assert {"break", "reverses"} & detail.keys() == {name}
+        assert detail[name] == str(value)
 
 
 def test_a_matching_waits_for_a_move_that_is_being_prepared(bank: Bank, office: Office) -> None:

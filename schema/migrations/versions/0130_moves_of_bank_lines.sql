@@ -12,8 +12,10 @@ DECLARE
 BEGIN
     -- An import that runs has another snapshot: it could match the line meanwhile.
     IF NOT pg_try_advisory_xact_lock_shared(hashtext('cardledger settlement files')) THEN
-        RAISE EXCEPTION 'a settlement file or a statement of the bank is being imported: prepare the'
-            ' move when that has ended' USING ERRCODE = 'object_not_in_prerequisite_state';
+        RAISE EXCEPTION 'a settlement file or a statement of the bank is being imported: % the move'
+            ' when that has ended', CASE WHEN EXISTS (
+                SELECT FROM adjustments j WHERE j.id = adjustment
+            ) THEN 'approve' ELSE 'prepare' END USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     IF wanted IS NULL THEN
         IF EXISTS (

@@ -34,6 +34,9 @@ _KINDS: Final = {
         "`cardledger adjust move --break`; or allow it",
     ),
 }
+_AUDIT: Final = "0104_finance_bank.sql"
+_PREPARED: Final = "'suspense', a.suspense_id,\n"
+_NAMED: Final = "'suspense', a.suspense_id, 'break', a.break_id, 'reverses', a.reverses_id,\n"
 _VIEWS: Final = {
     "bank_lines": "0104_finance_bank.sql",
     "adjustments": "0062_finance_adjustments.sql",
@@ -43,6 +46,7 @@ _VIEWS: Final = {
 def upgrade() -> None:
     """Add columns to the views, and functions by which people prepare moves of the bank."""
     finance.run(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+    finance.run(_audit().replace(_PREPARED, _NAMED, 1))
     functions.protect(_FINDINGS)
     rows = ", ".join(
         f"('{kind}', '{meaning}', '{remedy}', true)" for kind, (meaning, remedy) in _KINDS.items()
@@ -60,7 +64,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Remove them; the kinds stay: a closing may have allowed some, and nothing finds them."""
-    finance.run(f"CREATE OR REPLACE {_findings()}")
+    finance.run(f"{_audit()} CREATE OR REPLACE {_findings()}")
     op.execute(f"DROP FUNCTION {_FINDINGS}")
     finance.run(f"DROP FUNCTION {', '.join(f'finance.{name}' for name in _PEOPLE)}")
     for view, file in _VIEWS.items():
@@ -72,6 +76,14 @@ def downgrade() -> None:
         )
         finance.run(f"DROP VIEW finance.{view}; {found[0]} {' '.join(comments)}")
     finance.grant_again()
+
+
+def _audit() -> str:
+    statements = (_VERSIONS / _AUDIT).read_text(encoding="utf-8")
+    found = re.search(r"CREATE OR REPLACE VIEW finance\.audit .*?;", statements, re.DOTALL)
+    assert found is not None, _AUDIT
+    assert found[0].count(_PREPARED) == 1
+    return found[0]
 
 
 def _findings() -> str:
