@@ -161,7 +161,7 @@ FUNCTIONS: Final = {
         "find_invitation(text)",
         "claim_invitation(text, text, timestamp with time zone, uuid, json)",
     ),
-    "0128": ("repeats_lines(uuid, uuid)",),
+    "0128": ("repeats_lines(uuid, uuid)", "statement_of_namesake(uuid)"),
     "0129": (
         "add_runs(integer, integer)",
         "lend_days(uuid, integer, boolean)",

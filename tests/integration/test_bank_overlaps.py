@@ -1,11 +1,11 @@
-"""Statements of an account that is emptied each night: their balances tell nothing apart."""
+"""Statements that say the same lines otherwise: put together, dated a day later, renamed."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from cardledger.ledger.network_files.records import Code, RefusedError
-from tests.bank_statements import line, statement_of
+from tests.bank_statements import line, mt940_of, statement_of
 from tests.databases import OwnRoles
 from tests.integration.banks import Bank, after, opened, proved
 from tests.integration.office import Office
@@ -94,3 +94,39 @@ def test_other_lines_of_an_emptied_account_are_imported(
     both = [first, others]
 
     assert taken(bank, *[both[n] for n in order]) == ["IMPORTED"] * 2
+
+
+@pytest.mark.parametrize(
+    ("days", "opening", "outcome"),
+    [
+        pytest.param([2, 3], 97, Code.STATEMENT_OVERLAPS, id="they share a day"),
+        pytest.param([1, 2, 3], 100, Code.STATEMENT_OVERLAPS, id="one has all days of the other"),
+        pytest.param([3], 90, "IMPORTED", id="they follow each other"),
+        pytest.param([2, 3], 96, "IMPORTED", id="accounts with other balances"),
+    ],
+)
+def test_an_account_under_two_names_is_found_by_the_lines_of_common_days(
+    bank: Bank, days: list[int], opening: int, outcome: str
+) -> None:
+    moved = {1: [-3], 2: [-5, -2], 3: [11]}
+    export = [line(after(day), amount, "csv") for day in (1, 2) for amount in moved[day]]
+    bank.account = "SETTLEMENT"
+    bank.take(statement_of(*export, opening=100), statement_id="csv")
+    lines = [(after(day), amount, "mt940") for day in days for amount in moved[day]]
+    bank.account = "12345678/0001234567"
+
+    try:
+        found = bank.take(mt940_of(*lines, opening=opening), statement_id="mt940").state
+    except RefusedError as error:
+        found = error.code
+
+    assert found == outcome
+
+
+def test_two_accounts_with_equal_sums_of_a_day_are_two(bank: Bank) -> None:
+    bank.take(statement_of(line(after(1), -5), line(after(1), -2)), statement_id="1")
+    bank.account = "another"
+
+    other = bank.take(statement_of(line(after(1), -4), line(after(1), -3)), statement_id="2")
+
+    assert other.state == "IMPORTED"

@@ -242,6 +242,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "release_days",
         "refuse_release",
         "repeats_lines",
+        "statement_of_namesake",
         "uma_receiver",
         "find_invitation",
         "claim_invitation",

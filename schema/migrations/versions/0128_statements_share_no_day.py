@@ -14,21 +14,21 @@ down_revision = "0127"
 _BEFORE: Final = Path(__file__).with_name("0103_bank_matching.sql")
 
 _REPLACED: Final = "finish_bank_statement(uuid, text)"
-_NEW: Final = "repeats_lines(uuid, uuid)"
+_NEW: Final = ("repeats_lines(uuid, uuid)", "statement_of_namesake(uuid)")
 
 
 def upgrade() -> None:
     """Replace the function that finishes an import."""
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
-    functions.protect(_NEW)
-    functions.protect(_REPLACED)
+    for signature in (*_NEW, _REPLACED):
+        functions.protect(signature)
 
 
 def downgrade() -> None:
     """Put back that of revision 0103."""
     op.execute(_function("finish_bank_statement"))
     functions.protect(_REPLACED)
-    op.execute(f"DROP FUNCTION {_NEW}")
+    op.execute(f"DROP FUNCTION {', '.join(_NEW)}")
 
 
 def _function(name: str) -> str:

@@ -60,6 +60,55 @@ BEGIN
         ));
 END $body$;
 
+-- The statement of the same account under another name: on the days of both it has the same lines, and
+-- before them the same balance.
+CREATE FUNCTION statement_of_namesake(statement uuid) RETURNS uuid LANGUAGE plpgsql STABLE AS $body$
+DECLARE
+    s bank_statements;
+    other record;
+BEGIN
+    SELECT * INTO s FROM bank_statements b WHERE b.id = statement;
+    FOR other IN
+        WITH near AS (
+            SELECT b.id, b.opening, greatest(b.first_day, s.first_day) AS from_day,
+                least(b.last_day, s.last_day) AS to_day, b.imported_at
+            FROM bank_statements b
+            WHERE b.platform_id = s.platform_id AND b.currency = s.currency
+                AND b.account <> s.account
+                AND b.last_day >= s.first_day AND b.first_day <= s.last_day
+        ), day AS MATERIALIZED (
+            SELECT l.statement_id, l.booking_date, count(*) AS lines, sum(l.amount) AS net
+            FROM (SELECT s.id UNION ALL SELECT n.id FROM near n) x
+            JOIN bank_lines l ON l.statement_id = x.id
+            GROUP BY l.statement_id, l.booking_date
+        ), summed AS (
+            SELECT n.id, n.from_day, n.to_day, n.imported_at, d.statement_id,
+                CASE d.statement_id WHEN s.id THEN s.opening ELSE n.opening END
+                    + coalesce(sum(d.net) FILTER (WHERE d.booking_date < n.from_day), 0) AS balance,
+                jsonb_agg(jsonb_build_array(d.booking_date, d.lines, d.net)
+                    ORDER BY d.booking_date)
+                    FILTER (WHERE d.booking_date BETWEEN n.from_day AND n.to_day) AS days
+            FROM near n JOIN day d ON d.statement_id IN (n.id, s.id)
+            GROUP BY n.id, n.opening, n.from_day, n.to_day, n.imported_at, d.statement_id
+        )
+        SELECT x.id, x.from_day, x.to_day FROM summed x JOIN summed y USING (id)
+        WHERE x.statement_id = s.id AND y.statement_id <> s.id
+            AND (x.balance, x.days) = (y.balance, y.days)
+        ORDER BY x.imported_at, x.id
+    LOOP
+        -- The sums of days agree; are they those of the same lines?
+        IF NOT EXISTS (
+            SELECT l.booking_date, l.amount FROM bank_lines l
+            WHERE l.statement_id = s.id AND l.booking_date BETWEEN other.from_day AND other.to_day
+            EXCEPT ALL
+            SELECT l.booking_date, l.amount FROM bank_lines l WHERE l.statement_id = other.id
+        ) THEN
+            RETURN other.id;
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $body$;
+
 CREATE OR REPLACE FUNCTION finish_bank_statement(statement uuid, sha256 text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
 DECLARE
@@ -137,6 +186,12 @@ BEGIN
                 quote_literal(other.statement_id), other.imported_at USING ERRCODE = 'CL006';
         END IF;
     END LOOP;
+    SELECT b.* INTO other FROM bank_statements b WHERE b.id = statement_of_namesake(s.id);
+    IF other.id IS NOT NULL THEN
+        RAISE EXCEPTION 'statement % of account % has the lines of these days, and was imported at %:'
+            ' give an account one name', quote_literal(other.statement_id),
+            quote_literal(other.account), other.imported_at USING ERRCODE = 'CL006';
+    END IF;
     UPDATE bank_statements b SET digest = sha256, lines = found.lines WHERE b.id = s.id;
     PERFORM match_bank(s.platform_id, s.currency);
 END $body$;
