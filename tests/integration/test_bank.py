@@ -441,7 +441,8 @@ def test_statements_are_proved_by_indexes(bank: Bank) -> None:
         connection.execute("SET LOCAL enable_seqscan = off")
         plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {proves}".encode()))
 
-    assert plan.count("breaks_statement_idx") == 2, plan
+    # With other statistics the planner computes a sum twice.
+    assert plan.count("breaks_statement_idx") >= 2, plan
     assert "bank_payments_rest_key" in plan
     assert "Seq Scan" not in plan
 
