@@ -63,9 +63,7 @@ _OTHERS: Final = {
     "card transactions": "/card-transactions",
     "card transactions in EXCEPTION": "/card-transactions?status=EXCEPTION",
     "card transactions of a card": "/card-transactions?cardId=Card:{card}",
-    "card transactions of an account of a tenth of all events": (
-        "/card-transactions?accountId=InternalAccount:{busy}"
-    ),
+    "card transactions of an account": "/card-transactions?accountId=InternalAccount:{account}",
     "exceptions": "/exceptions",
     "customers": "/customers",
     "accounts": "/accounts",
