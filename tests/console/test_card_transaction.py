@@ -1,12 +1,14 @@
 """Card transactions as HTML: the list with its filters, and one with its picture and messages."""
 
 import asyncio
+import json
 import re
 from html import unescape
 
 import psycopg
 import pytest
 
+from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import purchase_history, purchase_messages
 from cardledger.ledger.queries.console.purchase_history import (
@@ -14,8 +16,9 @@ from cardledger.ledger.queries.console.purchase_history import (
     PurchaseHistory,
     UnfoldedHistory,
 )
+from cardledger.ledger.queries.console.purchase_messages import PurchaseMessages, UnparsedMessages
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import Api, made, ok
+from tests.api.support import Api, LoopWatch, made, new_tenant, ok, server
 from tests.console.person import Person, command_of, shown, url_in
 from tests.console.stories import Stories, play
 from tests.waiting import eventually
@@ -168,6 +171,60 @@ def test_rejections_with_the_token_of_the_purchase_are_shown(
     assert "newest 1 of this platform only" not in page
     assert "newest 1 of this platform only" in some
     assert "keeps no reference of theirs" in page  # Of duplicates.
+
+
+def reject_many(database_url: str, api: Api, card: str, token: str, *, size: int) -> None:
+    """Reject as many messages as are looked at, with `card`, `token` and a body of `size`."""
+    event: dict[str, object] = {"cardId": card, "issuerTransactionToken": token, "amounts": []}
+    space = size - len(json.dumps(event))
+    body = json.dumps(event | {"amounts": [0] * (space // len("0, "))})
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body, reason,"
+            " recorded_at) SELECT key, customer_id, %s, 'visa', key::text, %s, 'MALFORMED',"
+            " now() FROM unnest(%s::uuid[]) AS key, cards WHERE cards.id = %s",
+            [
+                str(api.tenant.platform_id),
+                body,
+                [str(new_id()) for _ in range(purchase_messages.REJECTIONS_READ)],
+                card.removeprefix("Card:"),
+            ],
+        )
+
+
+@pytest.mark.usefixtures("root")  # For its worker.
+@pytest.mark.parametrize(("size", "count"), [(4_000, 50), (64_000, 0)])
+def test_many_large_rejections_do_not_block_the_event_loop(
+    config: ApiConfig,
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    count: int,
+) -> None:
+    parse, read_bytes, watch = purchase_messages.parse, list[int](), LoopWatch()
+
+    def noted(unparsed: UnparsedMessages) -> PurchaseMessages:
+        read_bytes.append(sum(len(body) for _, body in unparsed.with_card))
+        return parse(unparsed)
+
+    monkeypatch.setattr(purchase_messages, "parse", noted)
+    tenant = new_tenant(config.database_url)
+    with server(config, watch=watch) as url, Api(url, tenant) as api, Person(url) as viewer:
+        viewer.log_in(tenant)
+        purchase = api.authorize(api.active_card()["id"], 100)
+        path = f"/card-transactions/{purchase['id']}"
+        shown(viewer.get(path))  # Compiles the template.
+        token = purchase["issuerTransactionToken"]
+        reject_many(database_url, api, purchase["cardId"], token, size=size)
+        watch.longest_s()
+
+        page = shown(viewer.get(path))
+        longest_s = watch.longest_s()
+
+    assert longest_s < 0.05
+    assert read_bytes[-1] <= purchase_messages.BODIES_BYTES
+    assert page.count("<td>token</td>") == count
+    assert "bodies of at most 4 KiB, and 1,024 KiB of those with this card" in page
 
 
 def test_webhooks_are_shown_with_their_attempts(person: Person, api: Api) -> None:

@@ -120,7 +120,7 @@ async def _shown(
         )
         if events is None:
             raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
-        messages = await purchase_messages.read(
+        unparsed = await purchase_messages.read(
             connection, platform_id=call.platform_id, resource=events.resource
         )
         webhooks = await deliveries.page(
@@ -134,6 +134,7 @@ async def _shown(
             connection, [delivery.id for delivery in webhooks.items], limit=_ATTEMPTS
         )
     history = await to_thread(purchase_history.fold, events)
+    messages = await to_thread(purchase_messages.parse, unparsed)
     name = public_id("CardTransaction", card_transaction_id)
     return rendering.page(
         request,
@@ -146,6 +147,8 @@ async def _shown(
         picture=picture.draw(history),
         messages=messages,
         rejections_read=purchase_messages.REJECTIONS_READ,
+        body_kib=purchase_messages.BODY_BYTES // 1024,
+        bodies_kib=purchase_messages.BODIES_BYTES // 1024,
         deliveries=webhooks.items,
         has_more_deliveries=webhooks.last is not None,
         attempts=attempts,

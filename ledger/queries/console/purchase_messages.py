@@ -28,8 +28,13 @@ MESSAGE_LIMIT: Final = 50
 REJECTIONS_READ = 1_000
 """Rejections of the platform in which those of a card and token are looked for, the newest."""
 
+BODY_BYTES: Final = 4 * 1024
+"""The largest body that is searched; an event has a few hundred bytes."""
+
+BODIES_BYTES: Final = 1024 * 1024
+"""Bytes of all bodies with the card that are searched, those of the newest rejections."""
+
 _BEFORE: Final = timedelta(days=1)  # A first message may have been rejected, and sent again.
-_BODY_BYTES: Final = 64 * 1024  # An event has a few hundred.
 
 _EVENT: Final = tables.card_transaction_events.c
 _OUTCOME: Final = tables.outcomes.c
@@ -81,8 +86,9 @@ class ParkedMessage:
 class PurchaseMessages:
     """The messages about a purchase; of each kind the newest, at most `MESSAGE_LIMIT`.
 
-    `is_capped`: the platform has more rejections since the purchase than `REJECTIONS_READ`; an
-    older one with its token is not among `rejected`, unless it has a reference of the purchase.
+    `is_capped`: the platform has more rejections since the purchase than `REJECTIONS_READ`, larger
+    ones than `BODY_BYTES`, or more with the card than `BODIES_BYTES`; those with its token are not
+    among `rejected`, unless they have a reference of the purchase.
     """
 
     applied: Sequence[AppliedMessage]
@@ -91,20 +97,54 @@ class PurchaseMessages:
     is_capped: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnparsedMessages:
+    """What `parse` finds the messages about a purchase in; `with_card` has each with its body."""
+
+    applied: Sequence[AppliedMessage]
+    by_reference: Sequence[RejectedMessage]
+    with_card: Sequence[tuple[RejectedMessage, str]]
+    parked: Sequence[ParkedMessage]
+    card: str
+    token: str
+    is_capped: bool
+
+
 async def read(
     connection: AsyncConnection, *, platform_id: Id, resource: CardTransactionResource
-) -> PurchaseMessages:
-    """Return the messages about the platform's card transaction `resource`."""
+) -> UnparsedMessages:
+    """Return what is stored of messages about the platform's card transaction `resource`."""
     applied = await _applied(connection, resource.id)
     by_reference = await _with_reference(
         connection, platform_id, {(each.source, each.reference) for each in applied}
     )
-    by_token, is_capped = await _with_token(connection, platform_id, resource)
-    return PurchaseMessages(
+    with_card, is_capped = await _with_card(connection, platform_id, resource)
+    return UnparsedMessages(
         applied=applied,
-        rejected=_merged(by_reference, by_token),
+        by_reference=by_reference,
+        with_card=with_card,
         parked=await _parked(connection, resource),
+        card=public_id("Card", resource.card_id),
+        token=resource.issuer_transaction_token,
         is_capped=is_capped,
+    )
+
+
+def parse(unparsed: UnparsedMessages) -> PurchaseMessages:
+    """Return the messages about a purchase.
+
+    Many bodies are parsed: not in an event loop, and not while a connection is held.
+    """
+    by_token = [
+        replace(message, has_token=True)
+        for message, body in unparsed.with_card
+        if _names(body, unparsed.card, unparsed.token)
+    ]
+    return PurchaseMessages(
+        applied=unparsed.applied,
+        rejected=_merged(unparsed.by_reference, by_token),
+        parked=unparsed.parked,
+        is_capped=unparsed.is_capped,
     )
 
 
@@ -194,14 +234,27 @@ _WITH_CARD: Final = text(
     WITH newest AS MATERIALIZED (
         SELECT id, customer_id, source, reference, reason, detail, recorded_at, body
         FROM rejections WHERE platform_id = :platform AND id >= :first
-        ORDER BY id DESC LIMIT :limit
-    )
-    SELECT counted.number, r.*
-    FROM (SELECT count(*) AS number FROM newest) counted
-    LEFT JOIN LATERAL (
-        SELECT id, source, reference, reason, detail, recorded_at, body FROM newest
-        WHERE customer_id IN (:customer, :unrouted) AND octet_length(body) <= :bytes
+        ORDER BY id DESC LIMIT :limit + 1
+    ), with_card AS MATERIALIZED (
+        SELECT id, source, reference, reason, detail, recorded_at, body,
+            sum(octet_length(body)) OVER (ORDER BY id DESC) AS bytes
+        FROM newest
+        WHERE customer_id IN (:customer, :unrouted) AND octet_length(body) <= :largest
             AND strpos(body, :card) > 0
+    )
+    SELECT capped.*, r.*
+    FROM (
+        SELECT
+            (SELECT count(*) FROM newest) > :limit
+            OR EXISTS (
+                SELECT FROM newest
+                WHERE customer_id IN (:customer, :unrouted) AND octet_length(body) > :largest
+            )
+            OR EXISTS (SELECT FROM with_card WHERE bytes > :bytes) AS is_capped
+    ) capped
+    LEFT JOIN LATERAL (
+        SELECT id, source, reference, reason, detail, recorded_at, body FROM with_card
+        WHERE bytes <= :bytes ORDER BY id DESC LIMIT :limit
     ) r ON true
     """
 ).bindparams(
@@ -212,30 +265,30 @@ _WITH_CARD: Final = text(
 )
 
 
-async def _with_token(
+async def _with_card(
     connection: AsyncConnection, platform_id: Id, resource: CardTransactionResource
-) -> tuple[Sequence[RejectedMessage], bool]:
-    """Return the rejections with card and token of `resource`, and whether there may be older."""
-    card = public_id("Card", resource.card_id)
+) -> tuple[Sequence[tuple[RejectedMessage, str]], bool]:
+    """Return rejections with the card of `resource`, and whether there may be others."""
     rows = await connection.execute(
         _WITH_CARD,
         {
             "platform": platform_id,
             "first": first_id_at(resource.created_at - _BEFORE),
-            "limit": REJECTIONS_READ + 1,
+            "limit": REJECTIONS_READ,
             "customer": resource.customer_id,
             "unrouted": UNROUTED.customer_id,  # That of a message that could not be read.
-            "bytes": _BODY_BYTES,
-            "card": card,
+            "largest": BODY_BYTES,
+            "bytes": BODIES_BYTES,
+            "card": public_id("Card", resource.card_id),
         },
     )
-    found, number = list[RejectedMessage](), 0
+    found, is_capped = list[tuple[RejectedMessage, str]](), False
     for row in rows.mappings():
         values = dict(row)
-        number, body = values.pop("number"), values.pop("body")
-        if body is not None and _names(body, card, resource.issuer_transaction_token):
-            found.append(RejectedMessage(**values, has_token=True))
-    return found, number > REJECTIONS_READ
+        is_capped, body = values.pop("is_capped"), values.pop("body")
+        if body is not None:
+            found.append((RejectedMessage(**values), body))
+    return found, is_capped
 
 
 def _names(body: str, card: str, token: str) -> bool:
