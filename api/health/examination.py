@@ -1,12 +1,13 @@
 """What `cardledger doctor` finds about the installation, for a page of the console.
 
-It is examined in a thread, over a connection of its own, and an answer says what was found last. So
-no event loop stands still, and any number of callers cost one examination in ten seconds.
+It is examined in a thread, over a connection of its own, and an answer says what was found within
+the last ten seconds, or that it is older. So no event loop stands still, and any number of callers
+cost one examination in ten seconds.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
@@ -16,7 +17,7 @@ import structlog
 from cardledger.ledger.queries.console.running_workers import RunningWorker
 
 _FRESH_S: Final = 10.0
-_ANSWER_LIMIT_S: Final = 1.5  # What a caller waits for the first examination.
+_ANSWER_LIMIT_S: Final = 1.5  # What a caller waits for an examination.
 
 _log = structlog.get_logger()
 
@@ -33,11 +34,15 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was found; `workers` is None where PostgreSQL did not answer."""
+    """What was found; `workers` is None where it is not known which are connected.
+
+    `is_old`: it may not be so any more, for the examination after it has not ended.
+    """
 
     at: datetime
     checks: Sequence[Check]
     workers: Sequence[RunningWorker] | None
+    is_old: bool = False
 
 
 Examine = Callable[[], Report]
@@ -53,16 +58,19 @@ class Examination:
         self._clock: Final = clock
         self._report: Report | None = None
         self._began_at = float("-inf")
+        self._ended_at = float("-inf")
         self._running: asyncio.Task[None] | None = None
 
     async def answer(self) -> Report | None:
-        """Return what was found last; None: nothing has been found yet."""
+        """Return what was found last, old or not; None: nothing has been found yet."""
         is_running = self._running is not None and not self._running.done()
-        if self._examine is not None and not is_running and self._is_stale():
+        if self._examine is not None and not is_running and self._is_due():
             self._began_at = self._clock()
             self._running = asyncio.create_task(self._look(self._examine), name="examination")
-        if self._report is None and self._running is not None:
+        if self._is_old() and self._running is not None:
             await asyncio.wait([self._running], timeout=_ANSWER_LIMIT_S)
+        if self._report is not None and self._is_old():
+            return replace(self._report, workers=None, is_old=True)
         return self._report
 
     async def close(self) -> None:
@@ -71,8 +79,11 @@ class Examination:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    def _is_stale(self) -> bool:
+    def _is_due(self) -> bool:
         return self._clock() - self._began_at >= _FRESH_S
+
+    def _is_old(self) -> bool:
+        return self._clock() - self._ended_at >= _FRESH_S
 
     async def _look(self, examine: Examine) -> None:
         try:
@@ -80,6 +91,7 @@ class Examination:
         except Exception:  # noqa: BLE001 - a defect of ours must not end the page
             self._report = Report(at=datetime.now(UTC), checks=[_FAILED], workers=None)
             _log.exception("examination failed")
+        self._ended_at = self._clock()
 
 
 _FAILED: Final = Check(

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -13,35 +14,47 @@ from cardledger.install import database_findings
 from cardledger.install.findings import UNKNOWN, Finding
 from cardledger.install.installation_report import examiner
 from cardledger.ledger.queries.console import running_workers
+from cardledger.ledger.queries.console.running_workers import RunningWorker
 from cardledger.ledger.storage.batch_connections import WorkerId, new_worker_id
 from tests.api.support import SECRET_KEY, closed_port
 from tests.waiting import limit_s
 
-REPORT = Report(at=datetime(2026, 1, 31, tzinfo=UTC), checks=[], workers=[])
+WORKER = RunningWorker(
+    id="0123456789ab",
+    pid=7,
+    began_at=None,
+    decides_events=True,
+    sends_webhooks=False,
+    last_statement_at=None,
+)
+
+
+def report(number: int) -> Report:
+    """Return the report of an examination, which has its number as its time."""
+    at = datetime(2026, 1, 31, tzinfo=UTC) + timedelta(seconds=number)
+    return Report(at=at, checks=[], workers=[WORKER])
 
 
 def test_callers_share_an_examination_until_it_is_old() -> None:
-    times: list[int] = []
+    made: list[Report] = []
     now = [0.0]
 
     def examine() -> Report:
-        times.append(1)
-        return REPORT
+        made.append(report(len(made)))
+        return made[-1]
 
-    async def ask() -> list[int]:
+    async def ask() -> list[Report | None]:
         examined = Examination(examine, clock=lambda: now[0])
-        counts = []
-        for at in (0.0, 9.9, 10.1):
+        found = []
+        for at in (0.0, 9.9, 10.0, 1_000.0):
             now[0] = at
             answers = await asyncio.gather(*(examined.answer() for _ in range(5)))
-            assert answers == [REPORT] * 5
-            assert examined._running is not None
-            await examined._running
-            counts.append(len(times))
+            assert answers == [answers[0]] * 5
+            found.append(answers[0])
         await examined.close()
-        return counts
+        return found
 
-    assert asyncio.run(ask()) == [1, 1, 2]
+    assert asyncio.run(ask()) == [report(0), report(0), report(1), report(2)]
 
 
 def test_a_slow_examination_keeps_no_caller_and_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +63,7 @@ def test_a_slow_examination_keeps_no_caller_and_no_loop(monkeypatch: pytest.Monk
 
     def examine() -> Report:
         goes_on.wait(limit_s())
-        return REPORT
+        return report(0)
 
     async def ask() -> tuple[Report | None, Report | None]:
         examined = Examination(examine)
@@ -60,18 +73,47 @@ def test_a_slow_examination_keeps_no_caller_and_no_loop(monkeypatch: pytest.Monk
         await examined._running
         return first, await examined.answer()
 
-    assert asyncio.run(ask()) == (None, REPORT)
+    assert asyncio.run(ask()) == (None, report(0))
+
+
+def test_what_is_old_is_called_so_and_shows_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, count = [0.0], [0]
+    goes_on = threading.Event()
+
+    def examine() -> Report:
+        count[0] += 1
+        if count[0] == 2:
+            goes_on.wait(limit_s())
+        return report(count[0])
+
+    async def ask() -> list[Report | None]:
+        examined = Examination(examine, clock=lambda: now[0])
+        found = [await examined.answer()]
+        now[0] = 3_600.0
+        monkeypatch.setattr(examination, "_ANSWER_LIMIT_S", 0.01)
+        found += [await examined.answer(), await examined.answer()]
+        goes_on.set()
+        assert examined._running is not None
+        await examined._running
+        found.append(await examined.answer())
+        return found
+
+    first, *old, last = asyncio.run(ask())
+
+    assert first == report(1)
+    assert old == [replace(report(1), workers=None, is_old=True)] * 2
+    assert last == report(2)
 
 
 def test_an_examination_that_fails_is_a_finding() -> None:
     def examine() -> Report:
         raise RuntimeError("postgresql://user:secret@host")
 
-    report = asyncio.run(Examination(examine).answer())
+    found = asyncio.run(Examination(examine).answer())
 
-    assert report is not None
-    assert [(each.name, each.state) for each in report.checks] == [("examination", "fail")]
-    assert "secret" not in report.checks[0].detail
+    assert found is not None
+    assert [(each.name, each.state) for each in found.checks] == [("examination", "fail")]
+    assert "secret" not in found.checks[0].detail
 
 
 def test_without_a_way_to_examine_there_is_no_report() -> None:
@@ -82,14 +124,14 @@ def test_servers_that_are_away_are_findings_without_their_addresses() -> None:
     port = closed_port()
     database, redis = f"postgresql://nobody@127.0.0.1:{port}/away", f"redis://127.0.0.1:{port}/0"
 
-    report = examiner(database, redis, SECRET_KEY)()
+    found = examiner(database, redis, SECRET_KEY)()
 
-    assert [(each.name, each.state) for each in report.checks] == [
+    assert [(each.name, each.state) for each in found.checks] == [
         ("PostgreSQL", "fail"),
         ("Redis", "fail"),
     ]
-    assert not [each for each in report.checks if "127.0.0.1" in f"{each.detail}{each.fix}"]
-    assert report.workers is None
+    assert not [each for each in found.checks if "127.0.0.1" in f"{each.detail}{each.fix}"]
+    assert found.workers is None
 
 
 def test_the_id_of_a_worker_says_its_process_and_its_beginning() -> None:

@@ -1,6 +1,7 @@
 """System: what the installation runs on, and the last requests; and that no page has a secret."""
 
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,12 +11,15 @@ import pytest
 from psycopg import conninfo
 
 from cardledger.api.app import ApiConfig
+from cardledger.api.health import examination
+from cardledger.api.health.examination import Report
 from cardledger.api.http.recent_requests import (
     LIMIT,
     RecentRequest,
     RecentRequests,
     code_in,
 )
+from cardledger.install.installation_report import examiner
 from cardledger.ledger.sandbox import card_numbers
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import compatibility
@@ -25,7 +29,7 @@ from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, server
 from tests.console.person import Person, shown
 from tests.console.stories import play
 from tests.receiver import Receiver
-from tests.waiting import eventually
+from tests.waiting import eventually, limit_s
 
 LINK = re.compile(r'href="/console([^"#]*)"')
 
@@ -71,6 +75,37 @@ def test_without_an_examination_the_page_says_so(config: ApiConfig, api: Api) ->
 
     assert "Nothing was examined yet." in page
     assert "Not known yet." in page
+
+
+def test_old_findings_are_called_old_and_show_no_worker_as_connected(
+    config: ApiConfig, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "_FRESH_S", 0.5)
+    monkeypatch.setattr(examination, "_ANSWER_LIMIT_S", 0.01)
+    is_silent, goes_on = threading.Event(), threading.Event()
+    examine = examiner(config.database_url, config.redis_url, config.secret_key)
+
+    def silent_later() -> Report:
+        if is_silent.is_set():
+            goes_on.wait(limit_s())
+        return examine()
+
+    with server(config, examine=silent_later) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+
+        def page_with(words: str) -> str | None:
+            page = shown(visitor.get("/system"))
+            return page if words in page else None
+
+        fresh = eventually(lambda: page_with("decides events of every queue"))
+        is_silent.set()
+        old = eventually(lambda: page_with("These findings are old"))
+        goes_on.set()
+
+    assert "These findings are old" not in fresh
+    assert "Not known now." in old
+    assert "decides events of every queue" not in old
+    assert _part(old, "findings-title")
 
 
 def _part(page: str, title: str) -> str:
