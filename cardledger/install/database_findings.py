@@ -1,42 +1,56 @@
 """What `cardledger doctor` and the console say about a database that answers and has a schema."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import psycopg
 
 from cardledger.install import key_check, message_findings, role_findings
-from cardledger.install.findings import FAIL, OK, UNKNOWN, WARN, Finding
+from cardledger.install.findings import FAIL, OK, UNKNOWN, WARN, Finding, NamedCheck
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.tables import APPEND_ONLY, UNCHANGED, bank_payments
 
 
 def durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
     """Yield whether commits survive a crash of PostgreSQL."""
-    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-        value = _one(connection, "SELECT current_setting(%s)", setting)
-        if value == "off":
-            fix = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
-            detail = "off: a crash may lose acknowledged events"
-            yield Finding(name=setting, state=FAIL, detail=detail, fix=fix)
-        else:
-            yield Finding(name=setting, state=OK, detail=value)
+    for _, check in checks_of_durability(connection):
+        yield check()
+
+
+def checks_of_durability(connection: psycopg.Connection[Any]) -> Sequence[NamedCheck]:
+    """Return the checks of the settings without which a crash may lose commits."""
+    settings = ("fsync", "synchronous_commit", "full_page_writes")
+    return [(setting, partial(_is_on, connection, setting)) for setting in settings]
 
 
 def of_schema(
     connection: psycopg.Connection[Any], *, is_running: bool, for_production: bool = False
 ) -> Iterator[Finding]:
-    """Yield the findings about a database whose schema is that of this release.
-
-    `is_running`, `for_production`: as for `role_findings.examine`.
-    """
-    yield from role_findings.examine(
+    """Yield the findings of `checks_of_schema`."""
+    for _, check in checks_of_schema(
         connection, is_running=is_running, for_production=for_production
-    )
-    yield _triggers(connection)
-    yield shown("stalls", lambda: _stalls(connection))
-    yield shown("inbox", lambda: message_findings.forged(connection))
-    yield shown("enqueued events", lambda: message_findings.enqueued(connection))
+    ):
+        yield check()
+
+
+def checks_of_schema(
+    connection: psycopg.Connection[Any], *, is_running: bool, for_production: bool = False
+) -> Sequence[NamedCheck]:
+    """Return the checks of a database whose schema is that of this release.
+
+    `is_running`, `for_production`: as for `role_findings.checks`.
+    """
+    checks: list[NamedCheck] = [
+        ("stalls", lambda: _stalls(connection)),
+        ("inbox", lambda: message_findings.forged(connection)),
+        ("enqueued events", lambda: message_findings.enqueued(connection)),
+    ]
+    return [
+        *role_findings.checks(connection, is_running=is_running, for_production=for_production),
+        ("append-only", lambda: _triggers(connection)),
+        *((name, partial(shown, name, check)) for name, check in checks),
+    ]
 
 
 def secret_key(connection: psycopg.Connection[Any], keys: KeyRing, *, source: str) -> Finding:
@@ -58,6 +72,15 @@ def shown(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except psycopg.errors.InsufficientPrivilege:
         return Finding(name=name, state=UNKNOWN, detail="not shown to this login")
+
+
+def _is_on(connection: psycopg.Connection[Any], setting: str) -> Finding:
+    value = str(_one(connection, "SELECT current_setting(%s)", setting))
+    if value == "off":
+        fix = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
+        detail = "off: a crash may lose acknowledged events"
+        return Finding(name=setting, state=FAIL, detail=detail, fix=fix)
+    return Finding(name=setting, state=OK, detail=value)
 
 
 _GUARDED: Final = """

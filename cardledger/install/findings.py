@@ -1,5 +1,6 @@
 """The result of one check of an installation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,3 +19,7 @@ class Finding:
     state: str
     detail: str
     fix: str | None = None
+
+
+NamedCheck = tuple[str, Callable[[], Finding]]
+"""A check, with the name of its finding."""

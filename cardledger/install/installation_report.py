@@ -5,13 +5,14 @@ its data directory nor that of a worker. Addresses of servers are left out as we
 is read by platforms.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
+import structlog
 
 from cardledger.api.health.examination import Check, Examine, Report
 from cardledger.install import database_findings, redis_findings
@@ -21,7 +22,11 @@ from cardledger.ledger.queries.console.running_workers import RunningWorker
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.schema import compatibility, connections
 
-_REPLY_LIMIT_S: Final = 2.0  # Of a statement; the wait for PostgreSQL has that of its URL.
+_Result = TypeVar("_Result")
+
+_log = structlog.get_logger()
+
+_REPLY_LIMIT_S = 2.0  # Of a statement; the wait for PostgreSQL has that of its URL.
 
 _LIMIT_S: Final = 10.0  # After that no check is begun.
 
@@ -34,7 +39,7 @@ _UNFINISHED: Final = Finding(
 _AWAY: Final = Finding(
     name="PostgreSQL",
     state=FAIL,
-    detail="did not answer in time",
+    detail="could not be connected to, or did not answer in time",
     fix="check the server, and the network to it",
 )
 _OTHER_SCHEMA: Final = Finding(
@@ -47,19 +52,10 @@ _OTHER_SCHEMA: Final = Finding(
 
 def examiner(database_url: str, redis_url: str, secret_key: str | ServerKey) -> Examine:
     """Return what examines an installation, as the login of `database_url`."""
-    keys = KeyRing(secret_key)
+    database = _Database(database_url, KeyRing(secret_key))
 
     def examine() -> Report:
-        findings: list[Finding] = []
-        workers: Sequence[RunningWorker] | None = None
-        try:
-            with connections.connect(
-                database_url, autocommit=True, reply_limit_s=_REPLY_LIMIT_S
-            ) as connection:
-                workers = running_workers.read(connection)
-                findings += _in_time(_of_database(connection, keys))
-        except psycopg.Error:
-            findings.append(_AWAY)
+        findings, workers = database.examine()
         findings += map(_without_address, redis_findings.examine(redis_url))
         checks = [Check(**asdict(finding)) for finding in findings]
         return Report(at=datetime.now(UTC), checks=checks, workers=workers)
@@ -67,27 +63,108 @@ def examiner(database_url: str, redis_url: str, secret_key: str | ServerKey) -> 
     return examine
 
 
-def _in_time(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield `findings` until the time of an examination is over."""
-    end = monotonic() + _LIMIT_S
-    for finding in findings:
-        yield finding
-        if monotonic() > end:
-            yield _UNFINISHED
-            return
+class _Database:
+    """Examines a database; a check that fails leaves the others, and is logged once."""
+
+    def __init__(self, url: str, keys: KeyRing) -> None:
+        self._url: Final = url
+        self._keys: Final = keys
+        self._failing: Final = dict[
+            str, str
+        ]()  # Checks that fail now, with the class of the error.
+
+    def examine(self) -> tuple[list[Finding], Sequence[RunningWorker] | None]:
+        """Return what is found, and the workers; None: they could not be read."""
+        findings = list[Finding]()
+        end = monotonic() + _LIMIT_S
+        try:
+            with connections.connect(
+                self._url, autocommit=True, reply_limit_s=_REPLY_LIMIT_S
+            ) as connection:
+                workers = self._result(
+                    connection, "workers", lambda: running_workers.read(connection), findings
+                )
+                self._check(connection, findings, end)
+        except psycopg.Error as error:
+            self._note("PostgreSQL", error)
+            return [*findings, _AWAY], None
+        self._failing.pop("PostgreSQL", None)
+        return findings, workers
+
+    def _check(
+        self, connection: psycopg.Connection[Any], findings: list[Finding], end: float
+    ) -> None:
+        for name, check in _checks(connection, self._keys):
+            if monotonic() > end:
+                findings.append(_UNFINISHED)
+                return
+            finding = self._result(connection, name, check, findings)
+            if finding is not None:
+                findings.append(finding)
+            if finding is _OTHER_SCHEMA:
+                return
+
+    def _result(
+        self,
+        connection: psycopg.Connection[Any],
+        name: str,
+        check: Callable[[], _Result],
+        findings: list[Finding],
+    ) -> _Result | None:
+        """Return what `check` returns; None, and a finding, when it fails.
+
+        Raises: psycopg.Error when the connection has ended.
+        """
+        try:
+            result = check()
+        except Exception as error:
+            if connection.closed:
+                raise
+            self._note(name, error)
+            findings.append(_failed(name, error))
+            return None
+        self._failing.pop(name, None)
+        return result
+
+    def _note(self, name: str, error: Exception) -> None:
+        kind = type(error).__name__
+        if self._failing.get(name) != kind:
+            _log.warning("check failed", check=name, exc_info=error)
+        self._failing[name] = kind
 
 
-def _of_database(connection: psycopg.Connection[Any], keys: KeyRing) -> Iterator[Finding]:
-    yield from database_findings.durability(connection)
-    revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    if revision is None or revision[0] != compatibility.head():
-        yield _OTHER_SCHEMA
-        return
-    yield from database_findings.of_schema(connection, is_running=True)
-    yield database_findings.shown(
-        "secret key",
-        lambda: database_findings.secret_key(connection, keys, source="the API process"),
+def _failed(name: str, error: Exception) -> Finding:
+    return Finding(
+        name=name,
+        state=FAIL,
+        detail=f"the check failed: {type(error).__name__}; the log of the API says why",
+        fix="cardledger doctor",
     )
+
+
+def _checks(
+    connection: psycopg.Connection[Any], keys: KeyRing
+) -> Sequence[tuple[str, Callable[[], Finding | None]]]:
+    return [
+        *database_findings.checks_of_durability(connection),
+        ("schema", lambda: _schema(connection)),
+        *database_findings.checks_of_schema(connection, is_running=True),
+        (
+            "secret key",
+            lambda: database_findings.shown(
+                "secret key",
+                lambda: database_findings.secret_key(connection, keys, source="the API process"),
+            ),
+        ),
+    ]
+
+
+def _schema(connection: psycopg.Connection[Any]) -> Finding | None:
+    try:
+        revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except psycopg.errors.UndefinedTable:
+        return _OTHER_SCHEMA
+    return None if revision is not None and revision[0] == compatibility.head() else _OTHER_SCHEMA
 
 
 def _without_address(finding: Finding) -> Finding:

@@ -1,11 +1,11 @@
 """What `cardledger doctor` says about the roles of the database: who may do more than its work."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import psycopg
 
-from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.install.findings import FAIL, OK, WARN, Finding, NamedCheck
 from cardledger.schema import platform_views, roles
 from cardledger.schema.roles import Role
 from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
@@ -25,15 +25,25 @@ _PAGE: Final = "docs/postgresql.md#roles"
 def examine(
     connection: psycopg.Connection[Any], *, is_running: bool, for_production: bool
 ) -> Iterator[Finding]:
-    """Yield the findings for the database of `connection`, whose login is that of the processes.
+    """Yield the findings of `checks`."""
+    for _, check in checks(connection, is_running=is_running, for_production=for_production):
+        yield check()
+
+
+def checks(
+    connection: psycopg.Connection[Any], *, is_running: bool, for_production: bool
+) -> Sequence[NamedCheck]:
+    """Return the checks of the database of `connection`, whose login is that of the processes.
 
     `is_running`: a system runs here, whose processes may have other logins; theirs are judged.
     `for_production`: a process with more rights than its work needs is an error.
     """
-    yield _application_role(connection)
-    yield _process_roles(connection)
-    found = _running(connection) if is_running else {_one(connection, "SELECT session_user")}
-    yield _used(connection, found, is_running=is_running, wrong=FAIL if for_production else WARN)
+    wrong = FAIL if for_production else WARN
+    return [
+        ("application role", lambda: _application_role(connection)),
+        ("process roles", lambda: _process_roles(connection)),
+        ("role in use", lambda: _used(connection, is_running=is_running, wrong=wrong)),
+    ]
 
 
 # --- what the roles may do ------------------------------------------------------------------------
@@ -168,10 +178,9 @@ def _running(connection: psycopg.Connection[Any]) -> set[str]:
     return {name for (name,) in connection.execute(_RUNNING)}
 
 
-def _used(
-    connection: psycopg.Connection[Any], found: set[str], *, is_running: bool, wrong: str
-) -> Finding:
+def _used(connection: psycopg.Connection[Any], *, is_running: bool, wrong: str) -> Finding:
     name = "role in use"
+    found = _running(connection) if is_running else {_one(connection, "SELECT session_user")}
     own = {_name(connection, role) for role in roles.PROCESSES}
     others = sorted(found - own)
     if not others:

@@ -4,19 +4,24 @@ import asyncio
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from cardledger.api.health import examination
 from cardledger.api.health.examination import Examination, Report
-from cardledger.install import database_findings
+from cardledger.install import database_findings, installation_report, role_findings
 from cardledger.install.findings import UNKNOWN, Finding
 from cardledger.install.installation_report import examiner
 from cardledger.ledger.queries.console import running_workers
 from cardledger.ledger.queries.console.running_workers import RunningWorker
 from cardledger.ledger.storage.batch_connections import WorkerId, new_worker_id
+from cardledger.schema.roles import Role
 from tests.api.support import SECRET_KEY, closed_port
+from tests.databases import as_role
 from tests.waiting import limit_s
 
 WORKER = RunningWorker(
@@ -131,6 +136,51 @@ def test_servers_that_are_away_are_findings_without_their_addresses() -> None:
         ("Redis", "fail"),
     ]
     assert not [each for each in found.checks if "127.0.0.1" in f"{each.detail}{each.fix}"]
+    assert found.workers is None
+
+
+def test_a_check_that_fails_leaves_the_others_and_is_logged_once(
+    app_database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examine = examiner(as_role(app_database_url, Role.API), redis_url, SECRET_KEY)
+    whole = [each.name for each in examine().checks]
+
+    def broken(_: psycopg.Connection[Any]) -> Finding:
+        raise psycopg.errors.UndefinedColumn("postgresql://user:secret@host")
+
+    log = structlog.wrap_logger(None, wrapper_class=structlog.BoundLogger)  # Of every level.
+    monkeypatch.setattr(installation_report, "_log", log)
+    monkeypatch.setattr(role_findings, "_process_roles", broken)
+    with capture_logs() as logs:
+        some, again = examine(), examine()
+
+    assert [each.name for each in some.checks] == [each.name for each in again.checks] == whole
+    [failed] = [each for each in some.checks if "the check failed" in each.detail]
+    assert (failed.name, failed.state) == ("process roles", "fail")
+    assert "UndefinedColumn" in failed.detail
+    assert "secret" not in failed.detail
+    assert some.workers is not None
+    assert [(each["event"], each["check"]) for each in logs] == [("check failed", "process roles")]
+
+
+def test_a_server_that_falls_silent_in_a_check_is_away(
+    app_database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation_report, "_REPLY_LIMIT_S", 0.2)
+
+    def silent(connection: psycopg.Connection[Any]) -> Finding:
+        connection.execute("SELECT pg_sleep(60)")
+        raise AssertionError
+
+    monkeypatch.setattr(role_findings, "_process_roles", silent)
+
+    found = examiner(as_role(app_database_url, Role.API), redis_url, SECRET_KEY)()
+
+    states = {each.name: each.state for each in found.checks}
+    assert states["fsync"] in {"ok", "fail"}  # What was found before.
+    assert states["PostgreSQL"] == "fail"
+    assert "process roles" not in states
+    assert "Redis" in states
     assert found.workers is None
 
 
