@@ -6,9 +6,13 @@ cost one examination in ten seconds.
 """
 
 import asyncio
+from asyncio import Future
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from threading import Thread
 from time import monotonic
 from typing import Final
 
@@ -74,7 +78,7 @@ class Examination:
         return self._report
 
     async def close(self) -> None:
-        """Examine no more; a thread that does ends by its own limits."""
+        """Examine no more; a thread that does is left behind, and ends with the process."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -87,11 +91,43 @@ class Examination:
 
     async def _look(self, examine: Examine) -> None:
         try:
-            self._report = await asyncio.to_thread(examine)
+            self._report = await _in_thread(examine)
         except Exception:  # noqa: BLE001 - a defect of ours must not end the page
             self._report = Report(at=datetime.now(UTC), checks=[_FAILED], workers=None)
             _log.exception("examination failed")
         self._ended_at = self._clock()
+
+
+async def _in_thread(examine: Examine) -> Report:
+    """Return what `examine` returns, in a thread that keeps no process from its end.
+
+    The loop waits for the threads of its executor when it ends, an interpreter for others.
+    """
+    loop = asyncio.get_running_loop()
+    report: Future[Report] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = examine()
+        except Exception as error:  # noqa: BLE001 - raised again in the task
+            resolve = partial(_fail, report, error)
+        else:
+            resolve = partial(_succeed, report, result)
+        with suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(resolve)
+
+    Thread(target=run, name="examination", daemon=True).start()
+    return await report
+
+
+def _succeed(report: Future[Report], result: Report) -> None:
+    if not report.done():  # Cancelled.
+        report.set_result(result)
+
+
+def _fail(report: Future[Report], error: Exception) -> None:
+    if not report.done():
+        report.set_exception(error)
 
 
 _FAILED: Final = Check(

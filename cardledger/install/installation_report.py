@@ -13,6 +13,8 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 import structlog
+from psycopg.abc import RV, PQGen
+from typing_extensions import override
 
 from cardledger.api.health.examination import Check, Examine, Report
 from cardledger.install import database_findings, redis_findings
@@ -21,19 +23,23 @@ from cardledger.ledger.queries.console import running_workers
 from cardledger.ledger.queries.console.running_workers import RunningWorker
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.schema import compatibility, connections
+from cardledger.schema.connections import LimitedConnection, SilentServerError
 
 _Result = TypeVar("_Result")
 
 _log = structlog.get_logger()
 
-_REPLY_LIMIT_S = 2.0  # Of a statement; the wait for PostgreSQL has that of its URL.
-
-_LIMIT_S: Final = 10.0  # After that no check is begun.
+_CONNECT_LIMIT_S: Final = 2  # To a host.
+_REPLY_LIMIT_S = 2.0  # Of a statement or command.
+_DATABASE_LIMIT_S = 7.0  # After that no statement is waited for.
+_LIMIT_S: Final = 10.0  # Of all; Redis gets what is left.
+_REDIS_REPLIES: Final = 6  # That are waited for.
+_LEAST_REPLY_LIMIT_S: Final = 0.2
 
 _UNFINISHED: Final = Finding(
     name="examination",
     state=WARN,
-    detail=f"was ended after {_LIMIT_S:.0f} s; some checks are missing",
+    detail=f"was ended after {_DATABASE_LIMIT_S:.0f} s; some checks are missing",
     fix="cardledger doctor",
 )
 _AWAY: Final = Finding(
@@ -55,8 +61,11 @@ def examiner(database_url: str, redis_url: str, secret_key: str | ServerKey) -> 
     database = _Database(database_url, KeyRing(secret_key))
 
     def examine() -> Report:
-        findings, workers = database.examine()
-        findings += map(_without_address, redis_findings.examine(redis_url))
+        began = monotonic()
+        findings, workers = database.examine(end=began + _DATABASE_LIMIT_S)
+        left_s = (began + _LIMIT_S - monotonic()) / _REDIS_REPLIES
+        limit_s = max(min(left_s, _REPLY_LIMIT_S), _LEAST_REPLY_LIMIT_S)
+        findings += map(_without_address, redis_findings.examine(redis_url, reply_limit_s=limit_s))
         checks = [Check(**asdict(finding)) for finding in findings]
         return Report(at=datetime.now(UTC), checks=checks, workers=workers)
 
@@ -69,35 +78,29 @@ class _Database:
     def __init__(self, url: str, keys: KeyRing) -> None:
         self._url: Final = url
         self._keys: Final = keys
-        self._failing: Final = dict[
-            str, str
-        ]()  # Checks that fail now, with the class of the error.
+        # Checks that fail now, with the class of the error.
+        self._failing: Final = dict[str, str]()
 
-    def examine(self) -> tuple[list[Finding], Sequence[RunningWorker] | None]:
-        """Return what is found, and the workers; None: they could not be read."""
-        findings = list[Finding]()
-        end = monotonic() + _LIMIT_S
+    def examine(self, *, end: float) -> tuple[list[Finding], Sequence[RunningWorker] | None]:
+        """Return what is found until `end`, and the workers; None: they could not be read."""
+        findings, workers, is_connected = list[Finding](), None, False
         try:
-            with connections.connect(
-                self._url, autocommit=True, reply_limit_s=_REPLY_LIMIT_S
-            ) as connection:
+            with _connect(self._url, end) as connection:
+                is_connected = True
                 workers = self._result(
                     connection, "workers", lambda: running_workers.read(connection), findings
                 )
-                self._check(connection, findings, end)
+                self._check(connection, findings)
         except psycopg.Error as error:
+            if is_connected and monotonic() >= end:  # It answers, but slowly.
+                return [*findings, _UNFINISHED], workers
             self._note("PostgreSQL", error)
             return [*findings, _AWAY], None
         self._failing.pop("PostgreSQL", None)
         return findings, workers
 
-    def _check(
-        self, connection: psycopg.Connection[Any], findings: list[Finding], end: float
-    ) -> None:
+    def _check(self, connection: psycopg.Connection[Any], findings: list[Finding]) -> None:
         for name, check in _checks(connection, self._keys):
-            if monotonic() > end:
-                findings.append(_UNFINISHED)
-                return
             finding = self._result(connection, name, check, findings)
             if finding is not None:
                 findings.append(finding)
@@ -131,6 +134,28 @@ class _Database:
         if self._failing.get(name) != kind:
             _log.warning("check failed", check=name, exc_info=error)
         self._failing[name] = kind
+
+
+class _TimedConnection(LimitedConnection[tuple[Any, ...]]):
+    """A connection on which no wait exceeds `_REPLY_LIMIT_S`, and none goes on at `end`."""
+
+    end = float("inf")
+
+    @override
+    def wait(self, gen: PQGen[RV], *arguments: Any, **named: Any) -> RV:
+        left_s = self.end - monotonic()
+        if left_s <= 0:  # One that is answered at once would not be limited.
+            self.pgconn.finish()
+            raise SilentServerError("the time for this connection is over")
+        self.reply_limit_s = min(left_s, _REPLY_LIMIT_S)
+        return super().wait(gen, *arguments, **named)
+
+
+def _connect(url: str, end: float) -> _TimedConnection:
+    parameters = connections.parameters(url) | {"connect_timeout": _CONNECT_LIMIT_S}
+    connection = _TimedConnection.connect(autocommit=True, **parameters)
+    connection.end = end
+    return connection
 
 
 def _failed(name: str, error: Exception) -> Finding:

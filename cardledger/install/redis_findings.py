@@ -3,15 +3,22 @@
 from collections.abc import Iterator
 
 from redis import Redis, RedisError
-from redis.exceptions import NoPermissionError
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, ResponseError
+from redis.retry import Retry
 
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 
 
-def examine(url: str) -> Iterator[Finding]:
-    """Yield whether Redis answers, evicts nothing, and survives a restart."""
+def examine(url: str, *, reply_limit_s: float = 5.0) -> Iterator[Finding]:
+    """Yield whether Redis answers each command in time, evicts nothing, and survives a restart."""
     try:
-        with Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+        with Redis.from_url(
+            url,
+            socket_connect_timeout=reply_limit_s,
+            socket_timeout=reply_limit_s,
+            retry=Retry(NoBackoff(), 0),
+        ) as client:
             version = client.info("server")["redis_version"]
             policy = _config(client, "maxmemory-policy")
             is_kept = _config(client, "appendonly") == "yes" or bool(_config(client, "save"))
@@ -57,5 +64,5 @@ def _persistence(*, is_kept: bool) -> Finding:
 def _config(client: "Redis", name: str) -> str:
     try:
         return str(client.config_get(name).get(name, ""))
-    except RedisError:  # Managed servers refuse the command.
+    except ResponseError:  # Managed servers refuse the command.
         return ""

@@ -1,6 +1,7 @@
 """The examination of an installation: in a thread, seldom, and never a reason that a page fails."""
 
 import asyncio
+import socket
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 
 from cardledger.api.health import examination
 from cardledger.api.health.examination import Examination, Report
-from cardledger.install import database_findings, installation_report, role_findings
+from cardledger.install import database_findings, installation_report, redis_findings, role_findings
 from cardledger.install.findings import UNKNOWN, Finding
 from cardledger.install.installation_report import examiner
 from cardledger.ledger.queries.console import running_workers
@@ -110,6 +111,33 @@ def test_what_is_old_is_called_so_and_shows_no_worker(monkeypatch: pytest.Monkey
     assert last == report(2)
 
 
+def test_an_examination_does_not_keep_a_process_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(examination, "_ANSWER_LIMIT_S", 0.01)
+
+    def examine() -> Report:
+        goes_on.wait(limit_s())
+        ended.set()
+        return report(0)
+
+    async def ask() -> list[bool]:
+        examined = Examination(examine)
+        await examined.answer()
+        is_daemon = [each.daemon for each in threading.enumerate() if each.name == "examination"]
+        await examined.close()
+        return is_daemon
+
+    is_daemon = asyncio.run(ask())  # Waits for what runs in the loop's executor.
+    has_ended = ended.is_set()
+    goes_on.set()
+
+    assert is_daemon == [True]
+    assert not has_ended
+    assert ended.wait(limit_s())
+
+
 def test_an_examination_that_fails_is_a_finding() -> None:
     def examine() -> Report:
         raise RuntimeError("postgresql://user:secret@host")
@@ -182,6 +210,40 @@ def test_a_server_that_falls_silent_in_a_check_is_away(
     assert "process roles" not in states
     assert "Redis" in states
     assert found.workers is None
+
+
+def test_a_server_that_is_slow_gets_a_time_for_all_checks(
+    app_database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation_report, "_DATABASE_LIMIT_S", 2.0)
+
+    def slow(connection: psycopg.Connection[Any]) -> Finding:
+        for _ in range(100):
+            connection.execute("SELECT pg_sleep(0.05)")
+        raise AssertionError
+
+    monkeypatch.setattr(role_findings, "_process_roles", slow)
+
+    found = examiner(as_role(app_database_url, Role.API), redis_url, SECRET_KEY)()
+
+    states = {each.name: each.state for each in found.checks}
+    assert states["examination"] == "warn"
+    assert not {"process roles", "append-only", "PostgreSQL"} & set(states)
+    assert states["Redis"] == "ok"
+    assert found.workers is not None
+
+
+def test_a_redis_that_is_silent_is_waited_for_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+
+        findings = list(redis_findings.examine(url, reply_limit_s=0.1))
+
+        silent.settimeout(0)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert [(each.name, each.state) for each in findings] == [("Redis", "fail")]
 
 
 def test_the_id_of_a_worker_says_its_process_and_its_beginning() -> None:
