@@ -366,6 +366,20 @@ def test_the_command_of_the_list_has_its_filters(
     assert stories.tip in names(page)
 
 
+def test_the_command_of_the_list_selects_by_the_least_amount(
+    person: Person,
+    stories: Stories,  # noqa: ARG001 - has what is listed
+) -> None:
+    plain = command_of(shown(person.get("/card-transactions")))
+
+    found = command_of(shown(person.get("/card-transactions", minAmount="9,000.00 usd")))
+
+    assert found == (
+        f'{plain} | jq \'.data |= map(select(.authorizedAmount.currency.code == "USD" and'
+        " ([.authorizedAmount, .settledAmount, .refundedAmount | .amount // 0] | max) >= 900000))'"
+    )
+
+
 def test_filters_select_and_an_empty_field_is_none(
     person: Person, stories: Stories, api: Api
 ) -> None:

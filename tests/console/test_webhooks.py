@@ -151,6 +151,7 @@ def test_attempts_have_pages(
     receiver.reply_always(Reply(status=500))
     purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
     key = failing(api, endpoint, purchase)
+    few = shown(person.get(f"/webhooks/deliveries/{key}"))
     with psycopg.connect(database_url) as owner:
         owner.execute(
             "INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at,"
@@ -163,6 +164,8 @@ def test_attempts_have_pages(
     first = shown(person.get(f"/webhooks/deliveries/{key}"))
     second = shown(person.get(f"/webhooks/deliveries/{key}", before=numbers(first)[-1]))
 
+    note = "The API answers with every attempt; this JSON has those of this page."
+    assert [note in page for page in (few, first, second)] == [False, True, True]
     assert numbers(first) == list(range(1060, 1010, -1))
     assert numbers(second)[:10] == list(range(1010, 1000, -1))
     assert numbers(second)[-1] == 1

@@ -31,6 +31,7 @@ class ApiCall:
     """A request of the API and its answer, which a page shows; `path` is below the base path.
 
     With a `body` it is a POST. `selected` is a filter of `jq`, for what the API has no filter of.
+    `note` says how `document` differs from the answer.
     """
 
     path: str
@@ -39,6 +40,7 @@ class ApiCall:
     root: str
     body: Any = None
     selected: str | None = None
+    note: str | None = None
 
     @property
     def url(self) -> str:
@@ -111,10 +113,12 @@ def api_call(  # noqa: PLR0913 - each by name
     *,
     body: Any = None,  # noqa: ANN401 - JSON
     selected: str | None = None,
+    note: str | None = None,
 ) -> ApiCall:
     """Return the request of the API at `path`, which answers `document`; with `body`, a POST.
 
-    `selected` is a condition in the language of `jq` on what the answer lists.
+    `selected` is a condition in the language of `jq` on what the answer lists. `note` says how
+    `document` differs from the answer.
     """
     return ApiCall(
         path=path,
@@ -123,6 +127,7 @@ def api_call(  # noqa: PLR0913 - each by name
         root=public_root(request),
         body=body,
         selected=selected,
+        note=note,
     )
 
 

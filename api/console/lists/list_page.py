@@ -26,12 +26,13 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
     template: str,
     part: navigation.Part,
     api: str,
+    selected: str | None = None,
     **values: Any,  # noqa: ANN401 - whatever the template shows
 ) -> Response:
     """Return the page that `template` makes of what `read` returns for `filters`.
 
-    `api` is the path of the same list in the API. A cursor is valid for one template and these
-    filters.
+    `api` is the path of the same list in the API, `selected` as in `rendering.api_call`.
+    A cursor is valid for one template and these filters.
     """
     listing = Listing(call, f"console {template}", filters)
     async with call.snapshot() as connection:
@@ -44,6 +45,12 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
         sent=Sent(request.query_params),
         items=page.items,
         next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(request, call, api, {"data": [item.wire() for item in page.items]}),
+        api=rendering.api_call(
+            request,
+            call,
+            api,
+            {"data": [item.wire() for item in page.items]},
+            selected=selected,
+        ),
         **values,
     )

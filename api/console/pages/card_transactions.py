@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.html import picture, rendering
-from cardledger.api.console.lists.filters import Amount, Filters, Moment
+from cardledger.api.console.lists.filters import Amount, Filters, Moment, NamedAmount
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
@@ -86,8 +86,21 @@ async def list_card_transactions(
             customerId="customerId",
             accountIdentifier="accountId",
         ),
+        selected=None if least is None else _of_amount(least),
         query=query,
         statuses=get_args(CardTransactionStatus),
+    )
+
+
+def _of_amount(least: NamedAmount) -> str:
+    """Return the condition on the amount, which the list of the API has no filter for.
+
+    What was declined is the authorized amount of the resource.
+    """
+    amounts = "[.authorizedAmount, .settledAmount, .refundedAmount | .amount // 0]"
+    return (
+        f'.authorizedAmount.currency.code == "{least.currency}"'
+        f" and ({amounts} | max) >= {least.minor_units}"
     )
 
 

@@ -25,6 +25,7 @@ _PART: Final = navigation.WEBHOOKS
 _DELIVERIES: Final = navigation.DELIVERIES
 _PAYLOAD_CHARACTERS: Final = 200_000
 _ATTEMPTS: Final = 50  # Of a page.
+_SOME_ATTEMPTS: Final = "The API answers with every attempt; this JSON has those of this page."
 _MAX_ATTEMPTS: Final = 2**31 - 1  # `number` is an integer of PostgreSQL.
 
 _PAGES: Final = {
@@ -125,7 +126,13 @@ async def show_delivery(
         subject_page=_page_of(delivery.subject_id),
         payload=formats.visible_json(payload[:_PAYLOAD_CHARACTERS]),
         key=forms.new_key(),
-        api=rendering.api_call(request, call, f"/webhooks/deliveries/{name}", shown.wire()),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/webhooks/deliveries/{name}",
+            shown.wire(),
+            note=None if before is None and len(found) <= _ATTEMPTS else _SOME_ATTEMPTS,
+        ),
     )
 
 
