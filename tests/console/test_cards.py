@@ -1,10 +1,17 @@
 """One card: frozen, unfrozen and closed by forms of its page."""
 
+from typing import NoReturn
+
 import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.access import forms
+from cardledger.ledger.storage.snapshot_connections import (
+    SnapshotConnections,
+    SnapshotError,
+    SnapshotProblem,
+)
 from tests.api.support import Api, new_tenant, ok
 from tests.console.person import Person, shown
 
@@ -61,6 +68,21 @@ def test_a_card_is_frozen_unfrozen_and_closed(person: Person, api: Api, card: st
     ]
     assert act(person, card, "close").status_code == 303
     assert "has changed since" in shown(act(person, card, "freeze"), 409)
+
+
+def test_a_change_is_compared_with_the_card_of_the_primary(
+    person: Person, api: Api, card: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = sent(person, card)
+
+    def away(*_: object) -> NoReturn:
+        raise SnapshotError(SnapshotProblem.AWAY)
+
+    monkeypatch.setattr(SnapshotConnections, "snapshot", away)
+    answer = person.post(f"/cards/{card}/freeze", form)
+
+    assert answer.status_code == 303, answer.text
+    assert state(api, card) == "FROZEN"
 
 
 def test_closing_releases_the_holds(person: Person, api: Api, card: str) -> None:

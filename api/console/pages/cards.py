@@ -118,7 +118,8 @@ async def change_state(
         raise not_found(Code.REFERENCE_NOT_FOUND, "page")
     if action.fields.get("confirmed") != "yes":
         raise invalid_field("confirmed", "confirm what is to be done with this card")
-    async with action.call.snapshot() as connection:
+    # Not from the snapshot, which may be that of a replica that lags behind.
+    async with action.call.reading() as connection:
         card = await cards.get(connection, platform_id=action.call.platform_id, card_id=card_id)
     if card is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "card")
