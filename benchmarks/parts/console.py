@@ -6,6 +6,7 @@ Authorizations arrive all the time: alone, and beside the pages, in turn.
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any, Final
@@ -202,16 +203,14 @@ class _Reader:
 
     def check(self) -> None:
         """Read every page once. Raises: AssertionError when one is not answered with 200."""
-        connection = HTTPConnection(self._host, self._port)
-        for name, path in self._pages.items():
-            connection.request(
-                "GET", f"{ROOT}{path}", headers={"Cookie": self._cookie, "Accept": "text/html"}
-            )
-            response = connection.getresponse()
-            response.read()
-            # A search leads to what it has found.
-            assert response.status in {200, 303}, f"{name}: {response.status}"
-        connection.close()
+        headers = {"Cookie": self._cookie, "Accept": "text/html"}
+        with closing(HTTPConnection(self._host, self._port)) as connection:
+            for name, path in self._pages.items():
+                connection.request("GET", f"{ROOT}{path}", headers=headers)
+                response = connection.getresponse()
+                response.read()
+                # A search leads to what it has found.
+                assert response.status in {200, 303}, f"{name}: {response.status}"
 
     async def read(self, seconds: float) -> dict[str, LoadResult]:
         """Read `_PAGES_A_SECOND`, in turn; return the latencies of each."""

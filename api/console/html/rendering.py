@@ -66,10 +66,11 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """The command whose answer a page shows, where the API has none."""
+    """The command whose answer a page shows, where the API has none; `note` as of `ApiCall`."""
 
     command: str
     document: Any
+    note: str | None = None
 
     @property
     def curl(self) -> str:
