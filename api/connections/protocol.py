@@ -72,6 +72,8 @@ _BAD_REQUEST: Final = 400
 _PROBE_PATHS: Final = frozenset(path.encode() for path in PROBES)
 
 _CONTINUE: Final = b"HTTP/1.1 100 "
+_JOINED: Final = 16 * 1024
+"""The greatest body that is copied behind its head; files are sent from one buffer for everyone."""
 
 _MALFORMED: Final = ApiError(
     Code.INVALID_INPUT,
@@ -191,8 +193,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def write_body(self, data: bytes | bytearray | memoryview) -> None:
         """Send a part of a body, after the head that was kept for it."""
-        head, self._head = self._head, None
-        self.transport.write(data if head is None else b"".join((head, data)))
+        if self._head is not None and len(data) <= _JOINED:
+            data, self._head = b"".join((self._head, data)), None
+        self._send_head()
+        self.transport.write(data)
 
     def _send_head(self) -> None:
         head, self._head = self._head, None
