@@ -93,7 +93,7 @@ document_contents = Table(
         Uuid,
         comment="The file in the directory of documents, which counts where `content` is null.",
     ),
-    Column("file_sha256", LargeBinary, comment="SHA-256 of the encrypted file in the directory."),
+    Column("file_sha256", LargeBinary, comment="SHA-256 of the file as it is in the directory."),
     CheckConstraint(
         "num_nulls(file_id, file_sha256) IN (0, 2) AND num_nonnulls(content, file_id) > 0",
         name="place",

@@ -12,7 +12,7 @@ down_revision = "0132"
 _COMMENTS: Final = {
     "content": "The file, encrypted with the key of its document; null: it is in the directory.",
     "file_id": "The file in the directory of documents, which counts where `content` is null.",
-    "file_sha256": "SHA-256 of the encrypted file in the directory.",
+    "file_sha256": "SHA-256 of the file as it is in the directory.",
 }
 
 # The API still reads no file: it looks for the file of a row to remove it.
