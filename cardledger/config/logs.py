@@ -79,7 +79,7 @@ class Lines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: Final = stream
-        self._lock: Final = threading.Lock()
+        self._lock: Final = threading.RLock()  # A handler of a signal may log amid a line.
         self._waiting: list[str] = []
         self._flushes_in: asyncio.AbstractEventLoop | None = None  # It will, unless it is closed.
         atexit.register(self.flush)
@@ -112,12 +112,12 @@ class Lines:
         """Write the lines that wait."""
         with self._lock:
             self._flushes_in = None
-            if not self._waiting:
+            waiting, self._waiting = self._waiting, []
+            if not waiting:
                 return
-            text = "\n".join([*self._waiting, ""])
-            self._waiting.clear()
-            with suppress(OSError, ValueError):  # ValueError: it is closed.
-                self._stream.write(text)
+            # ValueError: it is closed; RuntimeError: it is being written to, by this thread.
+            with suppress(OSError, ValueError, RuntimeError):
+                self._stream.write("\n".join([*waiting, ""]))
                 self._stream.flush()
 
 

@@ -155,7 +155,7 @@ def test_without_a_way_to_examine_there_is_no_report() -> None:
 
 def test_servers_that_are_away_are_findings_without_their_addresses() -> None:
     port = closed_port()
-    database, redis = f"postgresql://nobody@127.0.0.1:{port}/away", f"redis://127.0.0.1:{port}/0"
+    database, redis = f"postgresql://away@127.0.0.1:{port}/away", f"redis://127.0.0.1:{port}/0"
 
     found = examiner(database, redis, SECRET_KEY)()
 

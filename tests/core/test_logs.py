@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from cardledger.config import logs
 from cardledger.ledger.engine.stalls import log_ids
 from cardledger.ledger.messaging import canaries
 from cardledger.ledger.messaging.inbox import Lane
+from tests.waiting import limit_s
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -155,6 +157,25 @@ def test_what_logs_goes_on_when_nothing_can_be_written() -> None:
 
     asyncio.run(act())
     lines.error("c")
+
+
+def test_a_handler_of_a_signal_may_log_amid_a_line() -> None:
+    class Interrupted(Written):
+        @override
+        def write(self, text: str) -> int:
+            if "interrupted" not in text:
+                lines.warning("interrupted")
+            return super().write(text)
+
+    written = Interrupted()
+    lines = logs.Lines(written)
+    thread = threading.Thread(target=lines.warning, args=("a",), daemon=True)
+
+    thread.start()
+    thread.join(limit_s(5))
+
+    assert not thread.is_alive()
+    assert sorted("".join(written.texts).splitlines()) == ["a", "interrupted"]
 
 
 def test_what_logs_goes_on_when_a_line_cannot_be_rendered() -> None:
