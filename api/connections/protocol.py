@@ -15,7 +15,6 @@ from uuid import uuid4
 import httptools
 from typing_extensions import override
 from uvicorn import Config
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -33,6 +32,7 @@ from cardledger.api.connections.request_head import (
     is_one_request,
     piece_end,
 )
+from cardledger.api.connections.response_transport import Flow, ResponseTransport
 from cardledger.api.http.errors import (
     HEAD_TOO_LARGE,
     TOO_SLOW,
@@ -71,7 +71,6 @@ _AROUND: Final = len(": \r\n")
 _BAD_REQUEST: Final = 400
 _PROBE_PATHS: Final = frozenset(path.encode() for path in PROBES)
 
-_CONTINUE: Final = b"HTTP/1.1 100 "
 _JOINED: Final = 16 * 1024
 """The greatest body that is copied behind its head; files are sent from one buffer for everyone."""
 
@@ -101,7 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; implements `registry.Connection`."""
 
     registry: ConnectionRegistry
-    flow: "_Flow"
+    flow: Flow
 
     def __init__(
         self,
@@ -218,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         super().connection_made(transport)
-        self.flow = _Flow(transport)
+        self.flow = Flow(transport)
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
@@ -276,7 +275,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif is_form(self.headers):
             self._size_limit = MAX_REQUEST + form_limit(self.scope["path"])
         cycle = self.cycle
-        cycle.transport = _ResponseTransport(self)
+        cycle.transport = ResponseTransport(self)
         if self._is_for_health_only:
             cycle.keep_alive = False
         # A response that is sent before such a body has arrived ends the connection, and says so:
@@ -494,47 +493,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.transport.write_eof()
         self.loop.call_later(_LINGER_S, self.transport.close)
-
-
-class _ResponseTransport(asyncio.Transport):
-    """What a response is written to; the connection keeps its head for the body that follows."""
-
-    def __init__(self, connection: BoundedProtocol) -> None:
-        super().__init__()
-        self._connection: Final = connection
-        self._transport: Final = connection.transport
-        self._has_head = False
-
-    @override
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._has_head:
-            self._connection.write_body(data)
-        elif bytes(data[: len(_CONTINUE)]) == _CONTINUE:
-            self._transport.write(data)
-        else:
-            self._has_head = True
-            self._connection.keep_head(data)
-
-    @override
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    @override
-    def close(self) -> None:
-        self._connection.close_after_response()
-
-
-class _Flow(FlowControl):
-    """Reads on only when nothing waits to be parsed; uvicorn would when a body is asked for."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__(transport)
-        self.is_holding = False
-
-    @override
-    def resume_reading(self) -> None:
-        if not self.is_holding:
-            super().resume_reading()
 
 
 class _RefusedHeadError(httptools.HttpParserError):
