@@ -7,6 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import Executable
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.queries.console import journal
@@ -102,6 +104,35 @@ def test_spans_that_take_too_long_are_read_in_more_pages(
     assert [entry for page in pages for entry in entries_in(page)] == whole
     assert not [page for page in pages if "took too long to read" in page]
     assert len(pages) > 1
+
+
+def test_a_page_begins_with_the_span_that_the_one_before_it_has_reached(
+    person: Person,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    since = datetime.now(UTC) - timedelta(seconds=30)
+    path: str | None = f"/journal?since={since:%Y-%m-%dT%H:%M:%S}"
+    monkeypatch.setattr(journal, "_SPAN", slow("1 s"))
+    monkeypatch.setattr(journal, "_SPAN_LIMIT_MS", 200)
+    read_in_time = journal._within_limit
+    first_spans = list[bool]()  # Of each page, whether it was read.
+
+    async def noted(connection: AsyncConnection, statement: Executable) -> Any:  # noqa: ANN401
+        rows = await read_in_time(connection, statement)
+        if len(first_spans) == pages:
+            first_spans.append(rows is not None)
+        return rows
+
+    monkeypatch.setattr(journal, "_within_limit", noted)
+    pages = 0
+    while path is not None:
+        path = older(shown(person.http.get(f"/console{path}")))
+        pages += 1
+
+    # Ten seconds are too long to begin with; that is found out once.
+    assert first_spans == [False, *[True] * (pages - 1)]
+    assert pages > 1
 
 
 def test_a_time_that_cannot_be_read_is_said_and_gone_past(

@@ -41,7 +41,7 @@ async def show_journal(
         name = public_id("InternalAccount", query.account_id)
         end = f"?until={query.until:%Y-%m-%dT%H:%M:%S}" if query.until else ""
         return redirect(f"{navigation.ACCOUNTS.path}/{name}{end}")
-    listing = PlacedListing(call, "console journal", query, numbers=2)
+    listing = PlacedListing(call, "console journal", query, numbers=journal.PLACE_NUMBERS)
     until = query.until or call.now()
     since = query.since or _beginning_of_day(until)
     async with call.snapshot() as connection:

@@ -2,14 +2,14 @@
 
 Entries have no index by platform and time, which every batch would pay for. They are looked for in
 spans of time, from the newest on, each wider than the one before it, until a page is full or some
-time has passed; then the place that was reached is where the next page begins. A span has a time
-limit. One that reaches it ends the page before it, and the next page begins with a short span
-again; the first span of a page is made shorter instead, and left out when even the shortest takes
-too long. So every page ends at an earlier time than it begins.
+time has passed; then the place that was reached is where the next page begins, with the span that
+was reached. A span has a time limit. One that reaches it ends the page before it, and the next page
+begins with a shorter one; the first span of a page is made shorter at once, and left out when even
+the shortest takes too long. So every page ends at an earlier time than it begins.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Final
@@ -48,7 +48,12 @@ _TIME_S: Final = 0.6  # Of a page; the last span may take longer.
 _SPAN_LIMIT_MS = 500
 _NARROWER: Final = 100
 _SHORTEST_SPAN: Final = timedelta(milliseconds=1)
+PLACE_NUMBERS: Final = 3
+"""The numbers of the place after which a page begins."""
+
 _LAST: Final = (2**31 - 1, 2**15 - 1)  # No row of a moment comes after this sequence and line.
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LONGEST_SPAN: Final = timedelta(days=30)  # At the beginning of a page.
 _LAST_ID: Final = Id(b"\xff" * 16)
 _SYSTEM_ACCOUNTS: Final = 2_000  # Some ten for each currency.
 
@@ -68,7 +73,7 @@ class Entry:
     """A balanced movement of `amount` minor units of `currency`.
 
     `event` is that of the card transaction, or what else was booked; `card_transaction` its public
-    id, None: another thing.
+    id, None: another thing. The numbers of its `place` are its sequence and its line.
     """
 
     place: Place
@@ -97,6 +102,7 @@ class JournalFilters:
 class Page:
     """A page of the journal; `next_after` is the place that the next one begins after.
 
+    Its third number is the span of time that the next page begins with, in milliseconds.
     `reached` is the time back to which entries were looked for: all, when `next_after` is None.
     `unread` begins and ends a time at the end of the page whose entries could not be read.
     """
@@ -148,22 +154,23 @@ async def page(
     after: Place | None = None,
     limit: int,
 ) -> Page:
-    """Return one page of the platform's journal, the newest first."""
+    """Return one page of the platform's journal, the newest first; `after` is a `next_after`."""
     await connection.execute(_BY_INDEX)  # A LIMIT makes PostgreSQL expect entries at the beginning.
     chart = await _chart(connection, platform_id)
-    first = after or Place(at=filters.until, id=_LAST_ID, numbers=_LAST)
-    spans = _Spans(connection, *_statement(filters, chart), filters.since)
+    first, span = _beginning(after, filters)
+    spans = _Spans(connection, *_statement(filters, chart), filters.since, span)
     found, end = list[Row[Any]](), monotonic() + _TIME_S
     reached, unread = first, None
     while reached.at > spans.floor and len(found) <= limit:
         if reached is not first and monotonic() > end:
             break
         low, rows = spans.low(reached), await spans.read(reached, limit=limit + 1 - len(found))
-        if rows is None and reached is not first:
-            break  # The next page begins here, with a short span.
-        if rows is None and spans.narrow():
-            continue
         if rows is None:
+            is_shorter = spans.narrow()
+            if reached is not first:
+                break  # The next page begins here, with this span.
+            if is_shorter:
+                continue
             unread = (low, reached.at)
         found += rows or ()
         reached = Place(at=low, id=_LAST_ID, numbers=_LAST)
@@ -173,10 +180,18 @@ async def page(
     following = entries[-1].place if is_full else reached
     return Page(
         entries=entries,
-        next_after=following if is_full or reached.at > spans.floor else None,
+        next_after=spans.next_after(following) if is_full or reached.at > spans.floor else None,
         reached=reached.at,
         unread=unread,
     )
+
+
+def _beginning(after: Place | None, filters: JournalFilters) -> tuple[Place, timedelta]:
+    """Return the place that a page begins after, and its first span."""
+    if after is None:
+        return Place(at=filters.until, id=_LAST_ID, numbers=_LAST), _FIRST_SPAN
+    *numbers, milliseconds = after.numbers
+    return Place(at=after.at, id=after.id, numbers=tuple(numbers)), milliseconds * _MILLISECOND
 
 
 class _Spans:
@@ -188,11 +203,12 @@ class _Spans:
         statement: TextClause,
         values: Sequence[BindParameter[Any]],
         since: datetime,
+        span: timedelta,
     ) -> None:
         self._connection: Final = connection
         self._statement: Final = statement
         self._values: Final = values
-        self._span = _FIRST_SPAN
+        self._span = span
         self._took_s = 0.0
         self.floor: Final = since - timedelta(microseconds=1)  # The low end of a span is not in it.
 
@@ -221,8 +237,13 @@ class _Spans:
         """Make the span shorter; False: it is the shortest."""
         if self._span <= _SHORTEST_SPAN:
             return False
-        self._span /= _NARROWER
+        self._span = max(self._span / _NARROWER, _SHORTEST_SPAN)
         return True
+
+    def next_after(self, place: Place) -> Place:
+        """Return `place` as that after which a page begins, with the span of now."""
+        span = min(self._span, _LONGEST_SPAN) // _MILLISECOND
+        return replace(place, numbers=(*place.numbers, span))
 
 
 async def _within_limit(
