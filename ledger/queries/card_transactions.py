@@ -1,19 +1,20 @@
 """Queries of card transactions: by id, their events, and pages."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from cardledger.ledger.core.status import Closure, Status
 from cardledger.ledger.projections import card_transaction, card_transaction_rows
 from cardledger.ledger.projections.event_rows import StoredEvent
 from cardledger.ledger.queries.explained_events import explained
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.tenancy import own
+from cardledger.ledger.storage.tenancy import is_of_customer, own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventResource
@@ -57,6 +58,12 @@ _EVENTS: Final = (
     .where(_EVENT.card_transaction_id == bindparam("id"))
     .order_by(_EVENT.sequence)
 )
+_MANY: Final = 2_000
+"""Card transactions of a cardholder that are not read and sorted for a page, if that can be."""
+
+_NEAREST: Final = 5_000
+"""Card transactions of a platform among which those of such a cardholder are looked for first."""
+
 _EVENTS_BETWEEN: Final = _EVENTS.where(
     _EVENT.sequence > bindparam("after"), _EVENT.sequence <= bindparam("until")
 )
@@ -156,11 +163,50 @@ async def page(
         wanted=wanted,
         item=_render,
         count_limit=count_limit,
+        found=await _nearest(connection, platform_id, filters, wanted),
     )
 
 
-def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[ColumnElement[bool]]:
-    columns = tables.card_transactions.c
+async def _nearest(
+    connection: AsyncConnection,
+    platform_id: Id,
+    filters: CardTransactionFilters,
+    wanted: paging.Wanted,
+) -> Sequence[Id] | None:
+    """Return the keys of a page of a cardholder with many, if all of it is near its beginning.
+
+    No index has the card transactions of a cardholder in their order: it would cost every decision.
+    So all of them are read and sorted for a page, which takes seconds for one who has a share of
+    all that the platform has; but then the page is among the nearest ones of the platform.
+    """
+    own_columns = tables.card_transactions.c
+    of_cardholder = [*_of_cardholder(platform_id, filters, own_columns)]
+    if not of_cardholder:
+        return None
+    some = select(own_columns.card_id).where(*of_cardholder).limit(_MANY + 1)
+    if (await connection.scalar(select(func.count()).select_from(some.subquery())) or 0) <= _MANY:
+        return None
+    near = (
+        paging.in_order(
+            select(tables.card_transactions).where(own_columns.platform_id == platform_id),
+            own_columns.id,
+            wanted,
+        )
+        .limit(_NEAREST)
+        .subquery()
+    )
+    found = paging.in_order(
+        select(near.c.id).where(*_matching(platform_id, filters, near.c)), near.c.id, wanted
+    ).limit(wanted.limit + 1)
+    keys = (await connection.scalars(found)).all()
+    return keys if len(keys) > wanted.limit else None
+
+
+def _matching(
+    platform_id: Id,
+    filters: CardTransactionFilters,
+    columns: ReadOnlyColumnCollection[str, Any] = tables.card_transactions.c,
+) -> Iterator[ColumnElement[bool]]:
     conditions = {
         columns.card_id: filters.card_id,
         columns.account_id: filters.account_id,
@@ -186,21 +232,21 @@ def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[Colu
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:
         yield columns.created_at <= filters.created_to
+    yield from paging.made_within(columns.id, filters.created_from, filters.created_to)
     if filters.min_amount is not None:
         totals = columns.authorized, columns.settled, columns.declined, columns.refunded
         yield func.greatest(*totals) >= filters.min_amount
-    yield from _of_cardholder(platform_id, filters)
+    yield from _of_cardholder(platform_id, filters, columns)
 
 
 def _of_cardholder(
-    platform_id: Id, filters: CardTransactionFilters
+    platform_id: Id, filters: CardTransactionFilters, columns: ReadOnlyColumnCollection[str, Any]
 ) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions on the cardholder, who never changes.
 
     No index begins with the card, the account or `platform_customer_id`; one begins with the
     cardholder.
     """
-    columns = tables.card_transactions.c
     if filters.customer_id is not None:
         yield columns.customer_id == own(
             tables.customers, filters.customer_id, platform_id=platform_id
@@ -217,12 +263,9 @@ def _of_cardholder(
             column="customer_id",
         )
     if filters.platform_customer_id is not None:
-        filtered = tables.customers.alias("filtered").c
-        customers = select(filtered.id).where(
-            filtered.platform_id == columns.platform_id,
-            filtered.platform_customer_id == filters.platform_customer_id,
+        yield is_of_customer(
+            columns.customer_id, filters.platform_customer_id, platform_id=platform_id
         )
-        yield columns.customer_id.in_(customers)
 
 
 def _render(row: Row[*tuple[Any, ...]]) -> CardTransactionResource:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Row, or_, select
+from sqlalchemy import ColumnElement, Row, or_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.projections import payment_resources, transfers
 from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS, Transfer
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.tenancy import own
+from cardledger.ledger.storage.tenancy import is_of_customer, own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
@@ -270,13 +270,7 @@ def _common(
     elif filters.customer_id is not None:
         yield customer == own(tables.customers, filters.customer_id, platform_id=platform_id)
     if filters.platform_customer_id is not None:
-        filtered = tables.customers.alias("filtered").c
-        yield customer.in_(
-            select(filtered.id).where(
-                filtered.platform_id == platform_id,
-                filtered.platform_customer_id == filters.platform_customer_id,
-            )
-        )
+        yield is_of_customer(customer, filters.platform_customer_id, platform_id=platform_id)
     if filters.created_from is not None:
         yield created_at >= filters.created_from
     if filters.created_to is not None:

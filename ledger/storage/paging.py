@@ -1,13 +1,15 @@
 """Pages of a list in order of creation, and their cursors."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.storage.ids import first_id_at
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
@@ -17,6 +19,7 @@ COUNT_LIMIT: Final = 10_000
 """The highest exact total of a list; a larger list has none, since counting costs too much."""
 
 _KEY_BYTES: Final = 16
+_CLOCK_DIFFERENCE: Final = timedelta(hours=1)
 
 
 class CursorError(ValueError):
@@ -54,17 +57,19 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     wanted: Wanted,
     item: Callable[[Row[*tuple[Any, ...]]], Item],
     count_limit: int | None = COUNT_LIMIT,
+    found: Sequence[Id] | None = None,
 ) -> Page[Item]:
     """Return one page of those rows of `table` that match, as `query` shows them.
 
     At most one row more than `count_limit` is counted; None counts all of them, 0 counts nothing.
+    `found` are the keys of the rows of the page and of one more, where the caller has looked for
+    them on another way than by all of `matching`.
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
     total_count = await _count(connection, table, matching, count_limit)
-    page = query.where(*matching).order_by(key.desc() if wanted.newest_first else key)
-    if wanted.after is not None:
-        page = page.where(key < wanted.after if wanted.newest_first else key > wanted.after)
+    rows_of_page = matching if found is None else [key.in_(found)]
+    page = in_order(query.where(*rows_of_page), key, wanted)
     # One row more than is returned shows whether there is a next page.
     rows = (await connection.execute(page.limit(wanted.limit + 1))).all()
     shown = rows[: wanted.limit]
@@ -73,6 +78,35 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
         last=shown[-1][0] if len(rows) > len(shown) else None,
         total_count=total_count,
     )
+
+
+def in_order(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:
+    """Return `query` from the beginning of the page that is `wanted`, in its order."""
+    if wanted.after is not None:
+        query = query.where(key < wanted.after if wanted.newest_first else key > wanted.after)
+    return query.order_by(key.desc() if wanted.newest_first else key)
+
+
+def made_within(
+    key: ColumnElement[Any], since: datetime | None, until: datetime | None
+) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions on `key`, a UUIDv7, of rows that were created in this time.
+
+    The time of a row is that of PostgreSQL, the time in its key that of a process, some moments
+    before; so the conditions are wider, and stand beside those on the time. With them a list in the
+    order of keys begins and ends near the time, instead of reading all rows of a platform.
+    """
+    if since is not None:
+        yield key >= first_id_at(_moved(since, -_CLOCK_DIFFERENCE))
+    if until is not None:
+        yield key < first_id_at(_moved(until, _CLOCK_DIFFERENCE))
+
+
+def _moved(at: datetime, by: timedelta) -> datetime:
+    try:
+        return at + by
+    except OverflowError:
+        return at
 
 
 async def _count(

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import ScalarSelect, Table, select
+from sqlalchemy import ColumnElement, ScalarSelect, Table, any_, func, select
 
+from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 
@@ -17,3 +18,18 @@ def own(table: Table, key: Id, *, platform_id: Id, column: str = "id") -> Scalar
     columns = table.alias().c  # Never correlated with a query that reads the same table.
     own_row = select(columns[column]).where(columns.id == key, columns.platform_id == platform_id)
     return own_row.scalar_subquery()
+
+
+def is_of_customer(
+    column: ColumnElement[Any], platform_customer_id: str, *, platform_id: Id
+) -> ColumnElement[bool]:
+    """Return the condition that `column` is a customer to whom the platform has given this id.
+
+    They are an array, found first: with a join PostgreSQL may instead read all rows of the platform
+    in their order, and ask of each whose it is.
+    """
+    columns = tables.customers.alias().c
+    keys = select(columns.id).where(
+        columns.platform_id == platform_id, columns.platform_customer_id == platform_customer_id
+    )
+    return column == any_(func.array(keys.scalar_subquery()))

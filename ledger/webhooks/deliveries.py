@@ -99,6 +99,7 @@ async def page(
         matching.append(_DELIVERIES.created_at >= filters.since)
     if filters.until is not None:
         matching.append(_DELIVERIES.created_at <= filters.until)
+    matching += paging.made_within(_DELIVERIES.id, filters.since, filters.until)
     return await paging.read(
         connection,
         _DELIVERY,

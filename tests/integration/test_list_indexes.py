@@ -22,8 +22,10 @@ from cardledger.ledger.customers.verifications import VerificationFilters
 from cardledger.ledger.messaging import parked_events, rejections
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.projections.accounts import AccountFilters
-from cardledger.ledger.queries import transactions
+from cardledger.ledger.queries import card_transactions, transactions
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.queries.transactions import TransactionFilters
+from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine, driver_async
 from cardledger.ledger.storage.paging import Wanted
 from cardledger.ledger.webhooks import deliveries
@@ -42,13 +44,15 @@ INFO = info("USD_ACCOUNT")
 PAGE = Wanted(limit=10)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-# Ids rise, and belong to the platforms in turn.
+# Ids rise with the time, and belong to the platforms in turn.
 _FILL = """
     CREATE TEMP TABLE n AS
-    SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid AS id,
+    SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
+            || '70008000' || lpad(to_hex(i), 12, '0'))::uuid AS id,
         CASE WHEN i %% 2 = 0 THEN %(large)s::uuid ELSE %(other)s::uuid END AS platform,
-        i %% 200 = 0 AS is_rare, %(noon)s::timestamptz + i * interval '1 second' AS at, i
-    FROM generate_series(1, 2 * %(rows)s) i;
+        i %% 200 = 0 AS is_rare, at, i
+    FROM generate_series(1, 2 * %(rows)s) i,
+        LATERAL (SELECT %(noon)s::timestamptz + i * interval '1 minute' AS at) t;
 
     INSERT INTO customers (id, platform_id, platform_customer_id, customer_type, kyc_status,
         uma_address, region, currencies, created_at, updated_at)
@@ -90,6 +94,16 @@ _FILL = """
 
     INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)
     SELECT id, id, %(other)s, '{}', 'MALFORMED', at FROM n;
+
+    INSERT INTO card_transactions (id, customer_id, platform_id, card_id, account_id,
+        issuer_transaction_token, currency, status, sequence, authorizations, authorized, settled,
+        settlement_count, refunded, refund_count, pulled, pull_count, pending, pending_count,
+        open_pull, unpaid, released, release_count, declined, created_at, updated_at, written_off,
+        debits_written_off)
+    SELECT id, owner, platform, owner, owner, 'T' || i, 'USD', 'AUTHORIZED', 1, 1, 100, 0, 0, 0, 0,
+        100, 1, 0, 0, 0, 0, 0, 0, 0, at, at, 0, 0
+    FROM n JOIN (SELECT platform, min(id::text)::uuid AS busy FROM n GROUP BY 1) b USING (platform),
+        LATERAL (SELECT CASE WHEN i %% 4 < 2 THEN busy ELSE id END AS owner) o;
 
     INSERT INTO parked (id, customer_id, card_id, issuer_transaction_token, body, received_at)
     SELECT id, id, id, 'T', '{}', at FROM n
@@ -155,7 +169,8 @@ def rows_read(world: World, page: Page) -> int:
     return asyncio.run(run())
 
 
-_LATE = NOON + timedelta(seconds=2 * ROWS - 20)
+_LATE = NOON + timedelta(minutes=2 * ROWS - 20)
+_EARLY = NOON + timedelta(minutes=20)
 
 LISTS: dict[str, tuple[Callable[..., Awaitable[object]], object]] = {
     f"{name} {filters}": (page, filters)
@@ -188,7 +203,16 @@ LISTS: dict[str, tuple[Callable[..., Awaitable[object]], object]] = {
         (
             "deliveries",
             deliveries.page,
-            tuple(DeliveryFilters(state=state) for state in ("FAILED", "DELIVERED", "PENDING")),
+            (
+                *(DeliveryFilters(state=state) for state in ("FAILED", "DELIVERED", "PENDING")),
+                DeliveryFilters(since=_LATE),
+                DeliveryFilters(until=_EARLY),
+            ),
+        ),
+        (
+            "card transactions",
+            card_transactions.page,
+            (CardTransactionFilters(created_from=_LATE), CardTransactionFilters(created_to=_EARLY)),
         ),
         ("transactions", transactions.page, (TransactionFilters(platform_customer_id="C200"),)),
     )
@@ -224,6 +248,46 @@ def test_deliveries_to_an_endpoint_are_found_by_it(world: World, platform_id: Id
     )
 
     assert read <= FEW
+
+
+@pytest.mark.parametrize("is_newest_first", [False, True])
+def test_a_page_of_a_cardholder_with_many_purchases_reads_those_near_it(
+    world: World, platform_id: Id, monkeypatch: pytest.MonkeyPatch, *, is_newest_first: bool
+) -> None:
+    monkeypatch.setattr(card_transactions, "_MANY", 30)
+    monkeypatch.setattr(card_transactions, "_NEAREST", 50)
+    [(account_id, key)] = world.rows(
+        "SELECT account_id, id FROM card_transactions WHERE platform_id = %s"
+        " AND account_id <> id ORDER BY id OFFSET 500 LIMIT 1",
+        platform_id,
+    )
+    pages = list[paging.Page[Any]]()
+
+    async def page(connection: AsyncConnection) -> object:
+        pages.append(
+            await card_transactions.page(
+                connection,
+                platform_id=platform_id,
+                filters=CardTransactionFilters(account_id=account_id),
+                wanted=Wanted(limit=10, after=key, newest_first=is_newest_first),
+                count_limit=0,
+            )
+        )
+        return pages
+
+    read = rows_read(world, page)
+
+    order = "DESC" if is_newest_first else "ASC"
+    compared = "<" if is_newest_first else ">"
+    expected = world.rows(
+        f"SELECT id FROM card_transactions WHERE account_id = %s AND id {compared} %s"
+        f" ORDER BY id {order} LIMIT 10",
+        account_id,
+        key,
+    )
+    assert read <= FEW
+    assert [item.id for item in pages[0].items] == [found for (found,) in expected]
+    assert pages[0].last == expected[-1][0]
 
 
 def test_the_rejections_of_other_platforms_are_not_read(world: World, platform_id: Id) -> None:
