@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
@@ -31,6 +31,8 @@ REQUEST_ID: Final = "X-Request-Id"
 SITE: Final = "Sec-Fetch-Site"
 """What browsers send and pages cannot set; credentials of a browser are not the page's intent."""
 
+_REQUEST_ID: Final = REQUEST_ID.lower().encode()
+_SITE: Final = SITE.lower().encode()
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MAX_HEADERS: Final = 100
@@ -75,22 +77,43 @@ def _refusal(scope: Scope) -> ApiError | None:
     return None
 
 
-def _caller(scope: Scope) -> str | None:
-    """Return the token or the agent that was admitted, if one was: after a theft, what it did."""
-    call: RequestContext | None = scope.get("state", {}).get("call")
-    return None if call is None else call.caller
+def _call(scope: Scope) -> RequestContext | None:
+    """Return the context of a request that was admitted."""
+    call = scope.get("state", {}).get("call")
+    return call if isinstance(call, RequestContext) else None
 
 
-def _subjects(scope: Scope) -> Mapping[str, object]:
-    """Return the ids that an admitted request is about, by their names in the log."""
-    call: RequestContext | None = scope.get("state", {}).get("call")
-    return {} if call is None else call.subjects
+def _line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
+    """Return what the log says of a request: after a theft, what a token or an agent did.
+
+    An admitted request adds the ids that it is about.
+    """
+    call, client = _call(scope), scope.get("client")
+    return {
+        "client": client[0] if client else None,
+        "caller": None if call is None else call.caller,
+        "method": scope["method"],
+        "path": shown(scope["path"]),
+        "status": status,
+        "duration_ms": round(seconds * 1000, 1),
+        **({} if call is None else call.subjects),
+    }
 
 
 def _is_cross_site(scope: Scope) -> bool:
     """Return whether a browser says that a page of another site caused the request."""
-    sites = Headers(scope=scope).getlist(SITE)
-    return any(site.strip().lower() == "cross-site" for site in sites)
+    return any(
+        name == _SITE and value.strip().lower() == b"cross-site" for name, value in scope["headers"]
+    )
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the id that the caller has chosen for the request, if it is valid, or a new one."""
+    for name, value in scope["headers"]:
+        if name == _REQUEST_ID:
+            requested = value.decode("latin-1")
+            return requested if _VALID_REQUEST_ID.fullmatch(requested) else str(uuid4())
+    return str(uuid4())
 
 
 def _span(scope: Scope) -> AbstractContextManager[object]:
@@ -122,26 +145,29 @@ def _recent(routed: Scope) -> RecentRequests | None:
     return None if app is None else getattr(app.state, "recent_requests", None)
 
 
-def _note(  # noqa: PLR0913, PLR0917 - what is known of a request
-    scope: Scope, request_id: str, template: str, status: int, code: str | None, seconds: float
+def _note(
+    scope: Scope, request_id: str, template: str, code: str | None, line: Mapping[str, Any]
 ) -> None:
-    """Keep a request of a platform for the console of a sandbox; pages of the console are not."""
+    """Keep a request of a platform for the console of a sandbox; pages of the console are not.
+
+    `line` is what the log says of it.
+    """
     recent = _recent(scope)
-    call = scope.get("state", {}).get("call")
-    if recent is None or not isinstance(call, RequestContext) or template.startswith("/console"):
+    call = _call(scope)
+    if recent is None or call is None or template.startswith("/console"):
         return
     recent.note(
         RecentRequest(
             at=call.services.clock(),
             platform_id=call.platform_id,
             request_id=request_id,
-            caller=call.caller,
-            method=scope["method"],
-            path=shown(scope["path"]),
+            caller=line["caller"],
+            method=line["method"],
+            path=line["path"],
             template=template,
-            status=status,
+            status=line["status"],
             code=code,
-            duration_ms=round(seconds * 1000, 1),
+            duration_ms=line["duration_ms"],
         )
     )
 
@@ -179,8 +205,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        requested = Headers(scope=scope).get(REQUEST_ID, "")
-        request_id = requested if _VALID_REQUEST_ID.fullmatch(requested) else str(uuid4())
+        request_id = _request_id(scope)
         with structlog.contextvars.bound_contextvars(request_id=request_id), _span(scope):
             await self._handle(scope, receive, send, request_id)
 
@@ -200,7 +225,7 @@ class Edge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 took = time.perf_counter() - began
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                message["headers"] = [*message["headers"], (_REQUEST_ID, request_id.encode())]
             elif status >= HTTPStatus.BAD_REQUEST and _recent(scope) is not None:
                 code = code or code_in(message.get("body", b""))
             if is_head and message["type"] == "http.response.body":
@@ -222,15 +247,7 @@ class Edge:
             route = _template(routed)
             counted.end_request(route, scope["method"], status, seconds)
             spans.end_request(scope["method"], route, status)
-            _note(scope, request_id, route or shown(scope["path"]), status, code, seconds)
+            line = _line(scope, status, seconds)
+            _note(scope, request_id, route or line["path"], code, line)
             is_probe = scope["path"] in _QUIET and status < HTTPStatus.BAD_REQUEST
-            (_log.debug if is_probe else _log.info)(
-                "request",
-                client=client[0] if (client := scope.get("client")) else None,
-                caller=_caller(scope),
-                method=scope["method"],
-                path=shown(scope["path"]),
-                status=status,
-                duration_ms=round(seconds * 1000, 1),
-                **_subjects(scope),
-            )
+            (_log.debug if is_probe else _log.info)("request", **line)

@@ -7,9 +7,8 @@ noted: no page could show it.
 import json
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from cardledger.schema.ids import Id
 
@@ -17,8 +16,7 @@ LIMIT: Final = 500
 """Requests that are kept, of all platforms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRequest:
+class RecentRequest(NamedTuple):
     """A request that was answered; `template` is its path with the names of its parameters."""
 
     at: datetime

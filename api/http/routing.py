@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from cardledger.api import BASE_PATH
 from cardledger.api.http import idempotency, json_body
+from cardledger.api.http.arguments import Arguments
 from cardledger.api.http.authentication import require, require_of_agent
 from cardledger.api.http.errors import (
     MAX_ERRORS,
@@ -150,10 +151,15 @@ def operation_id(route: APIRoute) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+_Handle = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
 class _GuardedRoute(Guarded):
     @override
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+    def get_route_handler(self) -> _Handle:
+        handle = _at_once(
+            Arguments.of(self.endpoint, self.path), self.endpoint, super().get_route_handler()
+        )
         access = self.access
         takes_body = self.body_field is not None
         receive: Callable[[Request], AbstractAsyncContextManager[Request]] = (
@@ -188,6 +194,19 @@ class _GuardedRoute(Guarded):
                 )
 
         return guarded
+
+
+def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: _Handle) -> _Handle:
+    """Return `handle`, which does not validate again what is valid as it is."""
+    if arguments is None:
+        return handle
+
+    async def handled(request: Request) -> Response:
+        body = await request.json() if arguments.body else None
+        values = arguments.validated(request, body)
+        return await handle(request) if values is None else await endpoint(**values)
+
+    return handled
 
 
 @asynccontextmanager
