@@ -82,6 +82,32 @@ def test_a_slow_examination_keeps_no_caller_and_no_loop(monkeypatch: pytest.Monk
     assert asyncio.run(ask()) == (None, report(0))
 
 
+def test_a_caller_that_comes_again_and_again_waits_for_no_examination() -> None:
+    now, count = [0.0], [0]
+    goes_on = threading.Event()
+
+    def examine() -> Report:
+        count[0] += 1
+        if count[0] == 2:
+            goes_on.wait(limit_s())
+        return report(count[0])
+
+    async def ask() -> list[Report | None]:
+        examined = Examination(examine, clock=lambda: now[0])
+        found = [await examined.answer()]
+        now[0] = 7.0
+        found.append(await examined.answer())  # The next one has begun, and is not waited for.
+        goes_on.set()
+        assert examined._running is not None
+        await examined._running
+        now[0] = 14.0
+        found.append(await examined.answer())
+        await examined.close()
+        return found
+
+    assert asyncio.run(ask()) == [report(1), report(1), report(2)]
+
+
 def test_what_is_old_is_called_so_and_shows_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     now, count = [0.0], [0]
     goes_on = threading.Event()

@@ -32,9 +32,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
     report = await call.console.examination.answer()
     async with call.snapshot() as connection:
         postgresql = await versions.read(connection)
-        figures = await platform_figures.read(
-            connection, platform_id=call.platform_id, now=call.now()
-        )
+        depths = await platform_figures.depths(connection, platform_id=call.platform_id)
     recent: RecentRequests | None = request.app.state.recent_requests
     requests = [] if recent is None else recent.of(call.platform_id)
     return rendering.page(
@@ -48,7 +46,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
         states=_STATES,
         postgresql=postgresql,
         python=platform.python_version(),
-        depths=figures.depths,
+        depths=depths,
         settings=request.app.state.shown_settings,
         mode=call.console.mode.value,
         keeps_requests=recent is not None,

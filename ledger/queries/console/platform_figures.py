@@ -230,19 +230,7 @@ class Counts:
 async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -> PlatformFigures:
     """Return the figures of a platform; `connection` sees one snapshot."""
     return PlatformFigures(
-        depths=[
-            *[
-                await _depth(
-                    connection,
-                    f"inbox, {lane.name.lower()}",
-                    _INBOX,
-                    {"platform": platform_id, "lane": int(lane), "canaries": CANARIES_FROM},
-                )
-                for lane in Lane
-            ],
-            await _outbox(connection),
-            await _depth(connection, "webhooks to send", _PENDING, {"platform": platform_id}),
-        ],
+        depths=await depths(connection, platform_id=platform_id),
         exceptions=await _exceptions(connection, platform_id, now),
         failing_endpoints=[
             FailingEndpoint(**row)
@@ -252,6 +240,23 @@ async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -
         ],
         verified_at=await connection.scalar(text(_VERIFIED)),
     )
+
+
+async def depths(connection: AsyncConnection, *, platform_id: Id) -> Sequence[Depth]:
+    """Return what waits, of a platform, and in the outbox of all."""
+    return [
+        *[
+            await _depth(
+                connection,
+                f"inbox, {lane.name.lower()}",
+                _INBOX,
+                {"platform": platform_id, "lane": int(lane), "canaries": CANARIES_FROM},
+            )
+            for lane in Lane
+        ],
+        await _outbox(connection),
+        await _depth(connection, "webhooks to send", _PENDING, {"platform": platform_id}),
+    ]
 
 
 async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetime) -> Counts:
