@@ -1,7 +1,8 @@
 """Quotas: how many rows of a resource a platform may have, in a database shared with others.
 
 A trigger of each table counts what is inserted, by whatever statement, and refuses the row that
-exceeds the quota (revision 0027). Deleted resources count: their rows stay.
+exceeds the quota (revision 0027). Deleted resources count, because their rows stay; expired quotes
+do until their rows are deleted (revision 0139).
 Source: docs/decisions/0055-row-quotas.md
 """
 

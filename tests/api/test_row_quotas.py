@@ -2,24 +2,30 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import httpx2
 import psycopg
 import pytest
 
+from cardledger.ledger.quotes.expiry import Expiry
 from cardledger.schema.ids import Id
+from cardledger.schema.roles import WRITERS, Role
 from tests.api.support import Api, made, new_tenant, refused
 from tests.api.test_beneficial_owners import PERSON as OWNER
 from tests.api.test_beneficial_owners import business
 from tests.api.test_quotes import payer_of
 from tests.api.test_transfers import scene_of
+from tests.databases import as_role
 from tests.external_accounts import body as external_account
 
 PERSON = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
 TWO_MADE = 2
 QUOTA = 5
 AT_ONCE = 16
+SLOTS = 16  # Among which sessions are spread by their process id.
 
 
 @pytest.fixture
@@ -140,3 +146,76 @@ def test_every_row_of_a_resource_with_a_quota_is_counted(own: Api, database_url:
 
     assert min(rows.values()) >= 1, rows
     assert {name: counted(database_url, platform_id, name) for name in rows} == rows
+
+
+# --- rows that are deleted ------------------------------------------------------------------------
+
+
+def delete_expired_quotes(connection: psycopg.Connection) -> None:
+    """Do what the schedule of a worker does some months later."""
+    Expiry(kept=timedelta(days=30)).enqueue_due(connection, datetime.now(UTC) + timedelta(days=90))
+
+
+def test_quotes_that_expired_and_were_deleted_make_room_for_others(
+    own: Api, app_database_url: str, database_url: str
+) -> None:
+    platform_id = own.tenant.platform_id
+    limit(database_url, platform_id, "quotes", TWO_MADE)
+    payer = payer_of(own)
+    for _ in range(TWO_MADE):
+        payer.quote(payer.eur)
+    refused(payer.asks(payer.eur), 409, "CONFLICT")
+
+    with psycopg.connect(as_role(app_database_url, Role.WORKER)) as worker:
+        delete_expired_quotes(worker)
+
+    assert counted(database_url, platform_id, "quotes") == 0
+    for _ in range(TWO_MADE):
+        payer.quote(payer.eur)
+    refused(payer.asks(payer.eur), 409, "CONFLICT")
+    assert counted(database_url, platform_id, "quotes") == TWO_MADE
+
+
+_COPY = """
+    INSERT INTO quotes SELECT (jsonb_populate_record(q, jsonb_build_object(
+        'id', gen_random_uuid(), 'transaction_id', gen_random_uuid()))).*
+    FROM quotes q WHERE q.platform_id = %s LIMIT 1
+"""
+
+
+def test_no_quote_waits_for_those_that_are_being_deleted(
+    own: Api, app_database_url: str, database_url: str
+) -> None:
+    platform_id = own.tenant.platform_id
+    payer = payer_of(own)
+    payer.quote(payer.eur)
+
+    with psycopg.connect(as_role(app_database_url, Role.WORKER)) as worker, ExitStack() as open_:
+        delete_expired_quotes(worker)
+        slot = worker.info.backend_pid % SLOTS
+        while True:  # Until a session shares the slot of the worker.
+            other = open_.enter_context(psycopg.connect(database_url))
+            if other.info.backend_pid % SLOTS == slot:
+                break
+        other.execute("SET lock_timeout = '2s'")
+        other.execute(_COPY, [platform_id])
+        other.commit()
+
+    assert counted(database_url, platform_id, "quotes") == 1
+
+
+def test_rows_of_a_resource_with_a_quota_are_deleted_only_where_that_is_counted(
+    database_url: str,
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        found = connection.execute(
+            "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+            " WHERE t.tgname IN ('row_count', 'deleted_row_count')"
+        ).fetchall()
+    counted_tables = {table for trigger, table in found if trigger == "row_count"}
+    subtracting = {table for trigger, table in found if trigger == "deleted_row_count"}
+
+    assert {name for name in counted_tables if any("d" in w for w in WRITERS[name].values())} == (
+        subtracting
+    )
+    assert subtracting == {"quotes"}

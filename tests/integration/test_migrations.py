@@ -168,6 +168,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "refuse_way_back",
         "record_acceptance",
         "count_rows",
+        "count_deleted_rows",
         "fill_platform",
         "refuse_loss",
         "enqueue",

@@ -149,7 +149,14 @@ def test_a_role_writes_the_tables_of_its_work_and_no_other(logins: Logins, table
 
 @pytest.mark.parametrize(
     "function",
-    ["count_rows", "guard_adjustment", "prepare_adjustment", "record_acceptance", "refuse_loss"],
+    [
+        "count_deleted_rows",
+        "count_rows",
+        "guard_adjustment",
+        "prepare_adjustment",
+        "record_acceptance",
+        "refuse_loss",
+    ],
 )
 def test_no_role_has_the_trigger_of_a_table_write_for_a_table_of_its_own(
     logins: Logins, function: str

@@ -121,3 +121,44 @@ def test_after_the_way_back_rows_are_counted_anew(earlier: DatabaseUrl) -> None:
         migrate.upgrade(earlier, COUNTED)
 
         assert counted(connection, platform_id) == ROWS
+
+
+_QUOTE = """
+    INSERT INTO quotes (id, platform_id, customer_id, status, transaction_id, source_account_id,
+        destination_account_id, sending_currency, receiving_currency, locked_side, sending_amount,
+        receiving_amount, fee_amount, fee_fixed, fee_bps, rate_numerator, rate_denominator,
+        created_at, expires_at, updated_at)
+    SELECT gen_random_uuid(), %s, gen_random_uuid(), 'EXPIRED', gen_random_uuid(),
+        gen_random_uuid(), gen_random_uuid(), 'USD', 'USD', 'SENDING', 1, 1, 0, 0, 0, 1, 1,
+        now(), now(), now() FROM generate_series(1, %s)
+"""
+
+
+def test_quotes_that_an_earlier_release_deleted_do_not_count(earlier: DatabaseUrl) -> None:
+    def quotes(connection: psycopg.Connection, platform_id: Id) -> int:
+        [[rows]] = connection.execute(
+            "SELECT sum(rows) FROM row_counts WHERE platform_id = %s AND resource = 'quotes'",
+            [platform_id],
+        )
+        return int(rows)
+
+    migrate.upgrade(earlier, "0136")
+    with psycopg.connect(earlier, autocommit=True) as connection:
+        some, none = platform_of(connection), platform_of(connection)
+        for platform_id in (some, none):
+            connection.execute(_QUOTE, [platform_id, ROWS])
+        connection.execute("DELETE FROM quotes WHERE platform_id = %s", [none])
+        connection.execute(
+            "DELETE FROM quotes WHERE id IN (SELECT id FROM quotes WHERE platform_id = %s LIMIT 1)",
+            [some],
+        )
+        before = [quotes(connection, platform_id) for platform_id in (some, none)]
+
+        migrate.upgrade(earlier, "0140")
+        after = [quotes(connection, platform_id) for platform_id in (some, none)]
+        migrate.downgrade(earlier, "0136")
+        connection.execute("DELETE FROM quotes WHERE platform_id = %s", [some])
+        migrate.upgrade(earlier, "0140")
+
+        assert (before, after) == ([ROWS, ROWS], [ROWS - 1, 0])
+        assert [quotes(connection, platform_id) for platform_id in (some, none)] == [0, 0]
