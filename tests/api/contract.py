@@ -48,12 +48,38 @@ def hold(response: httpx2.Response) -> None:
         for body in bodies_of(response, kind):
             error = next(validator(path, method, status, kind).iter_errors(body), None)
             assert error is None, f"{what} with {error.instance_path}: {error.message}"
+        unknown = pages_in(bodies_of(response, kind)) - pages_in(
+            [documented_example(declared, kind)]
+        )
+        assert not unknown, f"{what} with {unknown}, whose examples do not open a page"
     if "x-codes" in declared and response.content:
         assert response.json()["code"] in declared["x-codes"], f"{what}: {response.text}"
         assert response.json()["status"] == response.status_code, what
     for name in declared["headers"]:
         if name != "Idempotent-Replayed":
             assert name in response.headers, f"{what} without {name}"
+
+
+def pages_in(value: Any) -> set[str]:  # noqa: ANN401 - JSON
+    """Return the fields in `value` that open a page under `/embed/`, as `Access.secrets` has them.
+
+    Of a list, the fields of its items.
+    """
+    if isinstance(value, dict):
+        return {
+            f"{name}.{below}".rstrip(".")
+            for name, part in value.items()
+            for below in pages_in(part)
+        }
+    if isinstance(value, list):
+        return set().union(*map(pages_in, value))
+    return {""} if isinstance(value, str) and "/embed/" in value else set()
+
+
+def documented_example(response: Json, kind: str = JSON) -> Any:  # noqa: ANN401 - JSON
+    """Return the example of the body of a documented response; None: it has none."""
+    schema = resolved(response["content"][kind]["schema"])
+    return next(iter(schema.get("examples", ())), None)
 
 
 def bodies_of(response: httpx2.Response, kind: str) -> list[Any]:

@@ -49,7 +49,7 @@ _RESOLVE: Final = "Something is missing. You will be asked for it."
     response_model=KycLinkResource,
     responses=error_responses(Code.CONFLICT, Code.NOT_IMPLEMENTED),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, secrets=("kycUrl",))
 async def create_kyc_link(
     customer_id: CustomerId,
     call: PlatformCall,
@@ -62,7 +62,7 @@ async def create_kyc_link(
     decides as `POST /verifications` does, without asking for what is missing. Earlier links stay
     valid. 409 while a customer of the European Economic Area has unverified contacts, and with 20
     links; 400 when it is `APPROVED` or `REJECTED`. The status does not change. 501 without an
-    identity verifier.
+    identity verifier. A repetition with an `Idempotency-Key` has no `kycUrl`: ask for another link.
     """
     root = public_root(request)
     try:

@@ -25,8 +25,8 @@ class KycLinkCreate(Request):
 
 
 class KycLinkResource(Response):
-    """A link for one customer; the URL is the credential."""
+    """A link for one customer; the URL is the credential, and a repetition does not have it."""
 
-    kyc_url: str
+    kyc_url: str | None = None
     expires_at: Time
     provider: Literal["SUMSUB"]
