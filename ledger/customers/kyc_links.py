@@ -3,12 +3,11 @@
 Opening the page uses nothing up, so programs that preview links do no harm; submitting it does.
 """
 
-import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers import registry as customers
@@ -18,6 +17,7 @@ from cardledger.ledger.customers.verifications import AlreadyDecidedError
 from cardledger.ledger.ports import Adapters, NotConnectedError
 from cardledger.ledger.storage import caps
 from cardledger.ledger.storage.caps import CapReachedError
+from cardledger.ledger.storage.secrets import owned_tokens
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -30,8 +30,6 @@ RETENTION: Final = timedelta(days=30)
 
 LINK_LIMIT: Final = 20
 """The most links of a customer that are kept."""
-
-_TOKEN_BYTES: Final = 32
 
 _LINKS: Final = tables.kyc_links.c
 _CUSTOMERS: Final = tables.customers.c
@@ -101,7 +99,7 @@ async def create(  # noqa: PLR0913 - each by name
     if kept is not None and kept >= LINK_LIMIT:
         message = f"The customer has {LINK_LIMIT} links, the maximum; use one of them."
         raise CapReachedError(message, limit=LINK_LIMIT)
-    link = KycLink(token=secrets.token_urlsafe(_TOKEN_BYTES), expires_at=at + LIFETIME)
+    link = KycLink(token=owned_tokens.new(customer_id), expires_at=at + LIFETIME)
     await connection.execute(
         tables.kyc_links.insert().values(
             token_hash=keys.hash_secret(link.token, Purpose.KYC_PAGE),
@@ -116,7 +114,10 @@ async def create(  # noqa: PLR0913 - each by name
 
 
 async def platform_of(connection: AsyncConnection, *, token: str, keys: KeyRing) -> Id | None:
-    """Return the platform of the customer of `token`; None: there is no such token."""
+    """Return the platform whose row has the hash of `token`; None: there is none.
+
+    The customer is compared where the link is looked at, as that platform.
+    """
     platform_id: Id | None = await connection.scalar(
         select(_LINKS.platform_id).where(_LINKS.token_hash.in_(_candidates(token, keys)))
     )
@@ -129,7 +130,7 @@ async def look(
     """Return what the link is for, and change nothing; None: it has ended, or was used."""
     rows = await connection.execute(
         select(_LINKS.customer_id, _LINKS.redirect_uri).where(
-            _LINKS.token_hash.in_(_candidates(token, keys)),
+            *_of_token(token, keys),
             _LINKS.expires_at > at,
             _LINKS.used_at.is_(None),
         )
@@ -154,7 +155,7 @@ async def submit(  # noqa: PLR0913 - each by name
     rows = await connection.execute(
         tables.kyc_links.update()
         .where(
-            _LINKS.token_hash.in_(_candidates(token, keys)),
+            *_of_token(token, keys),
             _LINKS.expires_at > at,
             _LINKS.used_at.is_(None),
         )
@@ -194,6 +195,14 @@ async def remove_old(
         delete(tables.kyc_links).where(_LINKS.token_hash.in_(old.scalar_subquery()))
     )
     return gone.rowcount
+
+
+def _of_token(token: str, keys: KeyRing) -> list[ColumnElement[bool]]:
+    """Return the conditions of the row of `token`: its hash, and the customer that it names."""
+    found: list[ColumnElement[bool]] = [_LINKS.token_hash.in_(_candidates(token, keys))]
+    # Links of releases before schema 0139 name none; they live for a day.
+    customer_id = owned_tokens.owner_in(token)
+    return found if customer_id is None else [*found, _LINKS.customer_id == customer_id]
 
 
 def _candidates(token: str, keys: KeyRing) -> list[bytes]:

@@ -15,6 +15,7 @@ from cardledger.schema.roles import Role
 from cardledger.webhooks.receiver import Reply
 from cardledger.workers.process.config import WorkerConfig
 from tests.api.support import SECRET_KEY, AgentApi, Api, made, new_tenant, ok, server
+from tests.api.test_kyc_links import see, unverified, url_of
 from tests.api.test_reveal import digits, framed, reveal
 from tests.databases import as_role
 from tests.receiver import Receiver
@@ -82,6 +83,8 @@ def test_processes_of_both_keys_serve_the_same_clients_while_secrets_are_sealed_
         # What one writes, the other reads: pages, answers, replies, cursors, secrets.
         assert digits(framed(reveal(there, card).replace(current, former))) == number
         assert digits(framed(reveal(here, card).replace(former, current))) == number
+        assert [see(url_of(here, unverified(here)).replace(former, current)).status_code] == [200]
+        assert [see(url_of(there, unverified(there)).replace(current, former)).status_code] == [200]
         assert there.authorize(card["id"], 100)["status"] == "AUTHORIZED"
         once = {"Idempotency-Key": "once"}
         customers = [

@@ -11,9 +11,11 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.customers import kyc_links
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import TIMEOUT_S, Api, made, new_tenant, ok, refused, server
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
+from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, made, new_tenant, ok, refused, server
 from tests.api.test_beneficial_owners import business
 
 
@@ -228,6 +230,44 @@ def test_the_record_has_a_hash_of_the_token_only(api: Api, database_url: str) ->
     assert rows
     assert not any(token in row for (row,) in rows)
     assert not any(token.encode().hex() in row for (row,) in rows)
+
+
+def test_the_hash_of_a_link_opens_the_page_of_its_own_customer_only(
+    api: Api, other_platform: Api, database_url: DatabaseUrl
+) -> None:
+    mine = url_of(api, unverified(api))
+    token = mine.rpartition("/")[2]
+    digest = KeyRing(SECRET_KEY).hash_secret(token, Purpose.KYC_PAGE)
+    for them in (api, other_platform):
+        other = unverified(them)
+        key = other["id"].removeprefix("Customer:")
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "UPDATE kyc_links SET (customer_id, platform_id) ="
+                " (SELECT id, platform_id FROM customers WHERE id = %s) WHERE token_hash = %s",
+                [key, digest],
+            )
+
+        pages = [see(mine, method) for method in ("GET", "POST")]
+
+        assert [page.status_code for page in pages] == [404, 404]
+        assert status_of(them, other) == "UNVERIFIED"
+
+
+def test_a_link_of_an_earlier_release_works_until_its_end(
+    api: Api, database_url: DatabaseUrl
+) -> None:
+    url = url_of(api, unverified(api))
+    keys, token = KeyRing(SECRET_KEY), url.rpartition("/")[2]
+    earlier = token.partition("_")[2]  # It names no customer.
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE kyc_links SET token_hash = %s WHERE token_hash = %s",
+            [keys.hash_secret(value, Purpose.KYC_PAGE) for value in (earlier, token)],
+        )
+
+    assert see(url.replace(token, earlier), "POST").status_code == 200
+    assert see(url, "POST").status_code == 404
 
 
 @pytest.fixture

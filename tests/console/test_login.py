@@ -16,7 +16,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials
 from cardledger.ledger.platforms import console_tickets
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema.roles import Role
 from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, refused, server
 from tests.console.person import Person, shown
@@ -258,7 +258,28 @@ def test_a_ticket_lives_for_a_minute_and_is_stored_as_a_hash(
     assert all(ticket.encode() not in bytes(row[0]) for row in rows)
 
 
-@pytest.mark.parametrize("ticket", ["x", "é", "x" * 99, "%00"])
+def test_a_ticket_that_was_moved_to_another_token_opens_nothing(
+    root: str, api: Api, config: ApiConfig, database_url: DatabaseUrl
+) -> None:
+    ticket = ticket_of(config, api.tenant.client_id)
+    other = new_tenant(config.database_url)
+    with psycopg.connect(database_url) as owner:
+        moved = owner.execute(
+            "UPDATE console_tickets SET api_token_id ="
+            " (SELECT id FROM api_tokens WHERE client_id = %s) WHERE ticket_hash = %s",
+            [other.client_id, KEYS.hash_secret(ticket, Purpose.CONSOLE_TICKET)],
+        )
+
+    assert moved.rowcount == 1
+    with Person(root) as visitor:
+        shown(visitor.http.get(f"{LOGIN}?ticket={ticket}"), 401)
+
+
+GUESS = f"{'0' * 32}_{'x' * 43}"
+"""What looks like a ticket."""
+
+
+@pytest.mark.parametrize("ticket", ["x", "é", "x" * 99, "%00", GUESS, GUESS + "%00"])
 def test_an_unknown_ticket_opens_nothing(root: str, ticket: str) -> None:
     with Person(root) as stranger:
         shown(stranger.http.get(f"{LOGIN}?ticket={ticket}"), 401)
@@ -275,7 +296,7 @@ def test_guessed_tickets_are_bounded_and_take_few_connections(
 
     def guess(_: int = 0) -> int:
         with Person(strict) as stranger:
-            return stranger.http.get(f"{LOGIN}?ticket=x").status_code
+            return stranger.http.get(f"{LOGIN}?ticket={GUESS}").status_code
 
     with (
         server(replace(config, failure_limit="3/hour")) as strict,

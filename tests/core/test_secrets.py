@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cardledger.ledger.storage.secrets import owned_tokens
 from cardledger.ledger.storage.secrets.key_ring import (
     KeyRing,
     Location,
@@ -11,6 +12,7 @@ from cardledger.ledger.storage.secrets.key_ring import (
     SecretsError,
     ServerKey,
 )
+from cardledger.schema.ids import Id
 
 KEY = "the key of a server that exists in tests only"
 OTHER_KEY = "another key that is long enough too"
@@ -192,3 +194,34 @@ def test_a_short_server_key_is_refused(key: str | ServerKey) -> None:
 def test_nothing_of_the_key_shows_when_it_is_printed() -> None:
     assert "server" not in repr(KEYS)
     assert KEY not in repr(ServerKey(KEY))
+
+
+# --- tokens that name their row -------------------------------------------------------------------
+
+
+@given(IDS.map(Id))
+def test_a_token_names_the_row_that_it_is_for(owner: Id) -> None:
+    token = owned_tokens.new(owner)
+
+    assert owned_tokens.owner_in(token) == owner
+    assert owned_tokens.new(owner) != token
+
+
+@given(IDS.map(Id), st.text(min_size=1, max_size=3))
+def test_what_is_no_such_token_names_no_row(owner: Id, more: str) -> None:
+    token = owned_tokens.new(owner)
+
+    for other in (token + more, more + token, token[:32], token[33:], token[:-1], "\0", "é", ""):
+        assert owned_tokens.owner_in(other) is None
+
+
+@given(IDS.map(Id), IDS.map(Id), st.sampled_from([KEYS, EARLIER]))
+def test_the_hash_of_a_token_proves_no_token_with_another_row(
+    owner: Id, other: Id, writer: KeyRing
+) -> None:
+    token = owned_tokens.new(owner)
+    renamed = other.hex() + token[32:]
+
+    digest = writer.hash_secret(token, Purpose.KYC_PAGE)
+
+    assert (digest in KEYS.presented(renamed, Purpose.KYC_PAGE).candidates) == (owner == other)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -22,7 +23,7 @@ from cardledger.ledger.customers.authentication import state, totp
 from cardledger.ledger.messaging import idempotency_keys, inbox
 from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.platforms import api_tokens, console_tickets
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.sandbox.card_numbers import number_of
 from cardledger.ledger.storage.engines import async_engine, sync_engine
@@ -495,3 +496,20 @@ def test_a_changed_card_key_is_noticed(
 def test_the_application_changes_no_card_key(app: psycopg.Connection[Any], statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         app.execute(statement.encode())
+
+
+async def _redeemed(
+    connection: AsyncConnection, client_id: str, made: KeyRing, read: KeyRing
+) -> str | None:
+    ticket = await console_tickets.create(connection, client_id=client_id, keys=made, at=NOW)
+    assert ticket is not None
+    return await console_tickets.redeem(connection, ticket=ticket, keys=read, at=NOW)
+
+
+def test_a_ticket_of_the_console_opens_while_the_key_rotates(app_database_url: str) -> None:
+    ours = tenant(app_database_url, BEFORE)
+    announced, taken = KeyRing(ServerKey(OLD, next=NEW)), KeyRing(ROTATING)
+
+    for made, read in ((BEFORE, taken), (announced, taken), (taken, announced)):
+        redeemed = partial(_redeemed, client_id=ours.client_id, made=made, read=read)
+        assert within(app_database_url, redeemed) == ours.client_id
