@@ -54,7 +54,7 @@ class Stage(System):
         environment = super().environment(name)
         for variable in _DEFAULTS:
             environment.pop(variable, None)
-        return environment
+        return environment | {"CARDLEDGER_CONSOLE": "act"}
 
     def pids(self) -> list[int]:
         """Return the process ids of everything that runs, without children."""

@@ -16,6 +16,8 @@ from cardledger.ledger.customers.beneficial_owners import OWNER_LIMIT
 from cardledger.ledger.customers.external_accounts import (
     ACCOUNT_LIMIT as EXTERNAL_ACCOUNT_LIMIT,
 )
+from cardledger.ledger.customers.kyc_links import LINK_LIMIT
+from cardledger.ledger.customers.uploads.registry import UNFINISHED_LIMIT
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from cardledger.ledger.projections.accounts import ACCOUNT_LIMIT
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
@@ -23,6 +25,8 @@ from cardledger.schema.ids import Id
 
 _MEGABYTE: Final = 1024 * 1024
 _INTERVAL_S: Final = 1.0
+_DOCUMENT_BYTES: Final = 10 * 2**30  # As `CARDLEDGER_DOCUMENT_BYTES` is delivered.
+_SIGNING_KEY_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,27 @@ QUOTAS: Final = (
         "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM beneficial_owners"
         " WHERE platform_id = %s GROUP BY customer_id) owners",
         OWNER_LIMIT,
+    ),
+    Quota(
+        "links of a customer",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM kyc_links"
+        " WHERE platform_id = %s GROUP BY customer_id) links",
+        LINK_LIMIT,
+    ),
+    Quota(
+        "uploads of customers in progress",
+        "SELECT count(*) FROM customer_uploads WHERE platform_id = %s AND completed_at IS NULL",
+        UNFINISHED_LIMIT,
+    ),
+    Quota(
+        "bytes of documents",
+        "SELECT coalesce(sum(bytes), 0) FROM document_usage WHERE platform_id = %s",
+        _DOCUMENT_BYTES,
+    ),
+    Quota(
+        "published signing keys",
+        "SELECT count(*) FROM webhook_signing_keys WHERE platform_id = %s AND former_until > now()",
+        _SIGNING_KEY_LIMIT,
     ),
 )
 

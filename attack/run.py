@@ -17,7 +17,18 @@ from redis import RedisError
 
 from attack import judge
 from attack.arena import Arena, Attack, Party, Stage, admit, new_party, yield_processor
-from attack.attacks import connections, database, floods, guesses, reach, store, webhooks
+from attack.attacks import (
+    connections,
+    console,
+    database,
+    floods,
+    guesses,
+    promises,
+    reach,
+    store,
+    uploads,
+    webhooks,
+)
 from attack.judge import Figures, Finding, Measure, Strike
 from attack.measures import Memory, rows
 from attack.report import Report
@@ -29,11 +40,20 @@ from cardledger.embedded.child_server import ServerError
 from storm.run import logs_in
 from storm.system import wait_until
 
-ATTACKS: Final = {
-    attack.name: attack
-    for module in (webhooks, floods, connections, guesses, reach, database, store)
-    for attack in module.ATTACKS
-}
+_MODULES: Final = (
+    webhooks,
+    floods,
+    uploads,
+    console,
+    promises,
+    connections,
+    guesses,
+    reach,
+    database,
+    store,
+)
+
+ATTACKS: Final = {attack.name: attack for module in _MODULES for attack in module.ATTACKS}
 """By name, in the order in which they are played."""
 
 RATE: Final = 20.0

@@ -60,14 +60,17 @@ def request(  # noqa: PLR0913 - the parts of a request
     body: object = None,
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return a request as it goes over the wire; `body` is JSON unless it is bytes."""
+    """Return a request as it goes over the wire; `body` is JSON unless it is bytes.
+
+    Its type is that of JSON unless `headers` have another `Content-Type`.
+    """
     content = (
         body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     )
     lines = [f"{method} {address.base}{path} HTTP/1.1", f"Host: {address.host}"]
     if authorization is not None:
         lines.append(f"Authorization: {authorization}")
-    if body is not None:
+    if body is not None and "Content-Type" not in (headers or {}):
         lines.append("Content-Type: application/json")
     lines += [f"Content-Length: {len(content)}"] if method != "GET" else []
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
