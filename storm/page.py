@@ -27,6 +27,8 @@ def main() -> None:
     runs = [json.loads(run.read_text(encoding="utf-8")) for run in options.runs]
     page = options.docs / "storm.md"
     page.write_text(renewed(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
+    if missing := never_struck(runs):
+        raise SystemExit(f"no run struck with: {', '.join(missing)}")
 
 
 def renewed(page: str, runs: Sequence[Run]) -> str:
@@ -38,13 +40,20 @@ def renewed(page: str, runs: Sequence[Run]) -> str:
     return "".join([before, begin, *_runs(runs), *_promises(runs), *_faults(runs), end, after])
 
 
+def never_struck(runs: Sequence[Run]) -> list[str]:
+    """Return the kinds of faults that runs wanted, and with which none struck or was skipped."""
+    seen = {strike["kind"] for run in runs for strike in run["strikes"]}
+    seen.update(kind for run in runs for kind in run["skipped"])
+    return sorted({kind for run in runs for kind in run["wanted"]} - seen)
+
+
 def _runs(runs: Sequence[Run]) -> Iterator[str]:
     yield (
         "| command | faults | acknowledged | decided | minutes | recovery p50 (s) | p99 (s) | |\n"
     )
     yield "|---|--:|--:|--:|--:|--:|--:|---|\n"
     for run in runs:
-        verdict = "holds" if run["holds"] else "**broken**"
+        verdict = "holds" if run["holds"] else f"**fails**: {'; '.join(run['problems'])}"
         yield (
             f"| `{run['command']}` | {len(run['strikes'])} | {run['acknowledged']:,}"
             f" | {run['decided']:,} | {run['seconds'] / 60:.1f}"
@@ -85,9 +94,11 @@ def _faults(runs: Sequence[Run]) -> Iterator[str]:
         p50 = max((one["p50_s"] for one in found), default=0.0)
         p99 = max((one["p99_s"] for one in found), default=0.0)
         yield f"| {kind} | {struck[kind]} | {p50:.2f} | {p99:.2f} | {proofs[kind]} |\n"
-    for run in runs[:1]:
-        for kind, why in run["skipped"].items():
-            yield f"| {kind} | skipped | | | {why} |\n"
+    skipped = {kind: why for run in runs for kind, why in run["skipped"].items()}
+    for kind, why in skipped.items():
+        yield f"| {kind} | skipped | | | {why} |\n"
+    for kind in never_struck(runs):
+        yield f"| {kind} | **0** | | | no run struck with it |\n"
     yield "\n"
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import platform
-import random
 import shutil
 import sys
 import threading
@@ -14,15 +13,14 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
-import psycopg
 import structlog
-from redis import RedisError
 
 from cardledger.embedded import directories
-from cardledger.embedded.child_server import ServerError
 from storm.checks import promises, record, recovery
 from storm.checks.record import Reader
-from storm.faults.arena import Arena, DidNotStrikeError, Fault, SkippedError, Strike
+from storm.faults import campaign as campaigns
+from storm.faults.arena import Arena
+from storm.faults.campaign import Campaign
 from storm.faults.crashes import CRASHES
 from storm.faults.errors import ERRORS
 from storm.faults.silences import SILENCES
@@ -38,8 +36,6 @@ KINDS: Final = {fault.kind: fault for fault in (*CRASHES, *SILENCES, *ERRORS)}
 RATE: Final = 40.0
 """Calls a second."""
 
-_ATTEMPTS: Final = 3  # Of a fault to strike; between two of them the load has gone on.
-_CALM_S: Final = (1.5, 3.0)  # Between two faults, for the recovery from the first.
 _SWITCH_S: Final = 0.0002
 _QUIET_TIMEOUT_S: Final = 90.0
 
@@ -63,6 +59,16 @@ class Options:
         if self.rate != RATE:
             extra.append(f"--rate {self.rate:g}")
         return " ".join([*words, f"ARGS='{' '.join(extra)}'"] if extra else words)
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """What is to be known before the run: that it is too short for its kinds of faults."""
+        minutes = campaigns.minutes_for(len(self.kinds))
+        if self.seconds < minutes * 60:
+            yield (
+                f"{len(self.kinds)} kinds of faults need about {minutes:.1f} minutes; in"
+                f" {self.seconds / 60:g} some do not have their turn, and the run will not hold"
+            )
 
 
 def run(options: Options, *, progress: bool = False) -> Report:
@@ -101,14 +107,13 @@ class _Storm:
         self._system: Final = system
         self._receiver: Final = receiver
         self._progress: Final = progress
-        self._strikes: Final[list[Strike]] = []
-        self._not_struck: Final[dict[str, str]] = {}
-        self._skipped: Final[dict[str, str]] = {}
         self._pause: Final = threading.Event()
 
     def run(self) -> Report:
         began = time.monotonic()
         system, options = self._system, self._options
+        for line in options.warnings:
+            self._tell(line)
         record.instrument(system)
         self._tell("processes start")
         system.start_processes()
@@ -120,11 +125,14 @@ class _Storm:
         journal = Journal()
         load = Load(system, cardholders, customers, journal, seed=options.seed, rate=options.rate)
         reader = Reader(system)
+        faults = [KINDS[kind] for kind in options.kinds]
+        arena = Arena(system, options.seed)
+        campaign = Campaign(faults, arena, seed=options.seed, report=self._tell)
         load.start()
         wait_until(load.is_warm.is_set, "the accounts are funded")
         reader.start()
         try:
-            self._strike_all(load)
+            campaign.strike_for(options.seconds, load.check)
             self._tell("the faults are over; waiting for the callers")
             load.stop()
             self._tell("waiting until all is quiet")
@@ -135,56 +143,7 @@ class _Storm:
         finally:
             reader.stop()
         self._tell("checking")
-        return self._report(journal, load, reader, left, time.monotonic() - began)
-
-    # --- faults --------------------------------------------------------------------------------
-
-    def _strike_all(self, load: Load) -> None:
-        """Strike with one kind after the other, in rounds, until the time is over."""
-        chance = random.Random(self._options.seed)
-        arena = Arena(self._system, self._options.seed)
-        deadline = time.monotonic() + self._options.seconds
-        self._pause.wait(_CALM_S[0])
-        while time.monotonic() < deadline:
-            kinds = [KINDS[kind] for kind in self._options.kinds]
-            chance.shuffle(kinds)
-            for fault in kinds:
-                if time.monotonic() > deadline:
-                    return
-                load.check()
-                if fault.kind not in self._skipped:
-                    self._strike(arena, fault)
-                    self._pause.wait(chance.uniform(*_CALM_S))
-
-    def _strike(self, arena: Arena, fault: Fault) -> None:
-        for _ in range(_ATTEMPTS):
-            arena.struck()
-            try:
-                proof = fault.strike(arena)
-            except SkippedError as reason:
-                self._skipped[fault.kind] = str(reason)
-                return
-            except DidNotStrikeError as why:
-                if not any(strike.kind == fault.kind for strike in self._strikes):
-                    self._not_struck[fault.kind] = str(why)
-                self._pause.wait(0.5)
-                continue
-            except (psycopg.Error, RedisError, ServerError, TimeoutError) as error:
-                self._not_struck[fault.kind] = f"{type(error).__name__}: {error}"
-                self._system.restore_servers()
-                continue
-            self._not_struck.pop(fault.kind, None)
-            self._strikes.append(
-                Strike(
-                    kind=fault.kind,
-                    began=arena.struck_at,
-                    ended=time.time(),
-                    proof=proof,
-                    is_crash=fault.is_crash,
-                )
-            )
-            self._tell(f"{fault.kind}: {proof}")
-            return
+        return self._report(campaign, journal, load, reader, left, time.monotonic() - began)
 
     # --- afterwards ------------------------------------------------------------------------------
 
@@ -198,11 +157,17 @@ class _Storm:
                 self._pause.wait(0.2)
         return left
 
-    def _report(
-        self, journal: Journal, load: Load, reader: Reader, left: dict[str, int], seconds: float
+    def _report(  # noqa: PLR0913, PLR0917 - the inputs of the report
+        self,
+        campaign: Campaign,
+        journal: Journal,
+        load: Load,
+        reader: Reader,
+        left: dict[str, int],
+        seconds: float,
     ) -> Report:
         found = record.read(self._system)
-        recoveries, waits = recovery.recoveries(self._strikes, journal, found)
+        recoveries, waits = recovery.recoveries(campaign.strikes, journal, found)
         return Report(
             command=self._options.command,
             about=f"{platform.machine()}, Python {platform.python_version()},"
@@ -212,9 +177,10 @@ class _Storm:
             decided=len(found.decisions),
             retried=journal.errors,
             skipped_sends=load.skipped,
-            strikes=self._strikes,
-            not_struck=self._not_struck,
-            skipped=self._skipped,
+            wanted=self._options.kinds,
+            strikes=campaign.strikes,
+            not_struck=campaign.not_struck,
+            skipped=campaign.skipped,
             promises=[
                 promises.lost(journal, found),
                 promises.doubled(self._system, journal, found),

@@ -249,8 +249,11 @@ def stuck(left: dict[str, int], journal: Journal) -> Promise:
 
 
 def conserved(snapshots: int, violations: Sequence[str]) -> Promise:
-    """Money was conserved in every snapshot that was read."""
-    return Promise("conservation", checked=snapshots).fail_all(violations)
+    """Money was conserved in every snapshot that was read, and one was read at least."""
+    promise = Promise("conservation", checked=snapshots).fail_all(violations)
+    if not snapshots:
+        promise.fail("no snapshot of the books was read")
+    return promise
 
 
 def replayed(system: System, record: Record) -> Promise:

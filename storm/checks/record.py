@@ -97,6 +97,9 @@ class Reader:
             except psycopg.OperationalError:
                 self.unavailable += 1
                 self._stopping.wait(_READ_PAUSE_S)
+            except Exception as error:  # noqa: BLE001 - the books are not read any more
+                self.violations.append(f"the reader has ended: {type(error).__name__}: {error}")
+                return
 
     def read(self, connection: psycopg.Connection[Any]) -> None:
         """Read the books once, in one snapshot, and note where money is not conserved."""

@@ -1,19 +1,25 @@
 """The checks of the storm find what they are for: each is shown a broken promise."""
 
+import random
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn, cast
 
 import pytest
 
 from cardledger.ledger.messaging import canaries, timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
-from storm import page
+from storm import page, run
 from storm.checks import promises, recovery
-from storm.checks.record import Accepted, Decision, Record, Rejection
-from storm.faults.arena import Strike
+from storm.checks.record import Accepted, Decision, Reader, Record, Rejection
+from storm.checks.recovery import Recovery
+from storm.faults.arena import Arena, Fault, SkippedError, Strike, struck_if
+from storm.faults.campaign import NOT_REACHED, Campaign, minutes_for, round_of
 from storm.load.journal import Answer, Journal, Sent
 from storm.report import Report
+from storm.system import System
+from tests.waiting import eventually
 
 CUSTOMER: Final = new_id()
 
@@ -225,6 +231,124 @@ def test_recovery_leaves_out_the_time_in_which_a_queue_had_no_work() -> None:
     assert found.longest_s == 1
 
 
+def fault(kind: str, *proofs: str | None) -> Fault:
+    """Return a fault that strikes with each of `proofs` in turn; None: it does not strike."""
+    left = list(proofs)
+
+    def strike(_: Arena) -> str:
+        proof = left.pop(0) if left else "struck"
+        return struck_if(proof is not None, str(proof))
+
+    return Fault(kind=kind, strike=strike)
+
+
+def skipped(kind: str) -> Fault:
+    def strike(_: Arena) -> str:
+        raise SkippedError("not here")
+
+    return Fault(kind=kind, strike=strike)
+
+
+def campaign_of(*faults: Fault, struck: list[str] | None = None) -> Campaign:
+    arena = Arena(cast("System", None), seed=1)
+    report = (struck if struck is not None else []).append
+    return Campaign(faults, arena, seed=1, report=report, calm_s=(0, 0), again_s=0)
+
+
+class EnoughError(Exception):
+    """Ends a campaign after some faults."""
+
+
+def strike(campaign: Campaign, faults: int) -> None:
+    """Strike until so many faults have had their turn."""
+    turns = iter(range(faults))
+
+    def check() -> None:
+        if next(turns, None) is None:
+            raise EnoughError
+
+    with suppress(EnoughError):
+        campaign.strike_for(60, check)
+
+
+def test_every_wanted_kind_has_not_struck_until_it_does() -> None:
+    campaign = campaign_of(fault("a"), fault("b"))
+    assert campaign.not_struck == {"a": NOT_REACHED, "b": NOT_REACHED}
+
+    strike(campaign, 1)
+
+    [first] = campaign.strikes
+    assert campaign.not_struck.keys() == {"a", "b"} - {first.kind}
+
+    strike(campaign, 2)
+
+    assert not campaign.not_struck
+
+
+def test_a_kind_that_did_not_strike_comes_first_in_the_next_round() -> None:
+    struck: list[str] = []
+    others = [fault(f"other {number}") for number in range(9)]
+    campaign = campaign_of(fault("late", None, None, None), *others, struck=struck)
+
+    strike(campaign, 10)
+    assert campaign.not_struck == {"late": "None"}
+    strike(campaign, 1)
+
+    assert struck[-1] == "late: struck"
+
+
+def test_a_kind_that_cannot_be_made_here_is_skipped() -> None:
+    campaign = campaign_of(skipped("a"))
+
+    strike(campaign, 5)
+
+    assert campaign.skipped == {"a": "not here"}
+    assert not campaign.not_struck
+
+
+def test_ten_consecutive_seeds_begin_with_every_kind() -> None:
+    kinds = list(run.KINDS)
+    few = len(kinds) // 10 + 1
+
+    orders = {seed: round_of(kinds, seed, random.Random(seed)) for seed in range(701, 711)}  # noqa: S311 - chance, not secrecy
+
+    assert {kind for order in orders.values() for kind in order[:few]} == set(kinds)
+    assert all(sorted(order) == sorted(kinds) for order in orders.values())
+
+
+def test_a_run_that_is_too_short_for_its_kinds_says_how_many_minutes_they_need() -> None:
+    [warning] = run.Options(seed=1, seconds=60).warnings
+
+    assert (
+        f"{len(run.KINDS)} kinds of faults need about {minutes_for(len(run.KINDS)):.1f}" in warning
+    )
+    assert not list(run.Options(seed=1, seconds=300).warnings)
+
+
+def test_a_reader_that_ends_by_an_error_breaks_a_promise() -> None:
+    class Broken:
+        def connect(self) -> NoReturn:
+            raise TypeError("of this test")
+
+    reader = Reader(cast("System", Broken()))
+    reader.start()
+    eventually(lambda: reader.violations)
+    reader.stop()
+
+    assert promises.conserved(1, reader.violations).examples == [
+        "the reader has ended: TypeError: of this test"
+    ]
+
+
+def test_without_a_snapshot_nothing_was_conserved() -> None:
+    assert promises.conserved(0, []).broken
+    assert not promises.conserved(1, []).broken
+
+
+KEPT: Final = promises.Promise("lost", checked=4)
+FAST: Final = Recovery(kind="killed", queues=9, p50_s=0.1, p99_s=1.0, longest_s=1.0)
+
+
 def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
     usual: dict[str, Any] = {
         "command": "make storm SEED=1 MINUTES=5",
@@ -234,32 +358,67 @@ def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
         "decided": 9,
         "retried": {"HTTP: 503": 2},
         "skipped_sends": 0,
+        "wanted": ["killed"],
         "strikes": [Strike(kind="killed", began=1, ended=2, proof="it was 7", is_crash=True)],
+        "promises": [KEPT],
+        "recoveries": [FAST],
     }
     return Report(**usual | fields)
 
 
-def test_a_report_holds_unless_a_promise_is_broken_or_a_kind_did_not_strike() -> None:
-    broken = promises.Promise("lost", checked=1).fail_all(["an event"])
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"promises": [promises.Promise("lost", checked=1).fail_all(["a"])]}, "broken: lost"),
+        ({"promises": [promises.Promise("lost")]}, "nothing to check: lost"),
+        ({"promises": []}, "no promise was checked"),
+        ({"not_struck": {"frozen": "no session waited"}}, "did not strike: frozen"),
+        ({"wanted": ["killed", "frozen"]}, "did not strike: frozen"),
+        ({"wanted": ["frozen"], "strikes": [], "skipped": {"frozen": "?"}}, "no fault struck"),
+        ({"recoveries": []}, "no recovery was measured"),
+        (
+            {"recovery_p99_s": 5.0, "recoveries": [FAST, replace(FAST, kind="slow", p99_s=5.0)]},
+            "recovery p99 5.00 s, limit 5 s; slow",
+        ),
+    ],
+)
+def test_a_report_does_not_hold_and_says_why(fields: dict[str, Any], problem: str) -> None:
+    made = report(**fields)
 
-    assert report().holds
-    assert not report(promises=[broken]).holds
-    assert not report(not_struck={"frozen": "no session waited"}).holds
-    assert "BROKEN lost" in report(promises=[broken]).text()
-    assert "again: make storm SEED=1 MINUTES=5" in report().text()
+    assert made.problems == [problem]
+    assert not made.holds
+    assert f"DOES NOT HOLD  {problem}" in made.text()
+
+
+def test_a_report_holds_when_all_was_struck_and_kept() -> None:
+    kept = report(recovery_p99_s=4.99, skipped={"frozen": "?"}, wanted=["killed", "frozen"])
+
+    assert kept.holds
+    assert "again: make storm SEED=1 MINUTES=5" in kept.text()
+
+
+def test_the_page_names_kinds_with_which_no_run_struck() -> None:
+    of_one = report(wanted=["killed", "frozen", "full"]).json()
+    of_another = report(wanted=["killed", "frozen", "full"], skipped={"full": "no disk"}).json()
+
+    after = page.renewed(f"{page._BEGIN}{page._END}", [of_one, of_another])
+
+    assert page.never_struck([of_one, of_another]) == ["frozen"]
+    assert "| frozen | **0** |" in after
+    assert "| full | skipped | | | no disk |" in after
 
 
 def test_the_page_adds_up_its_runs_in_the_place_of_the_former_ones() -> None:
-    run = report(promises=[promises.Promise("lost", checked=4)]).json()
+    made = report().json()
     before = f"text\n{page._BEGIN}former\n{page._END}more\n"
 
-    after = page.renewed(before, [run, run])
+    after = page.renewed(before, [made, made])
 
     assert "| lost | 0 | 8 |" in after
     assert "| killed | 2 |" in after
-    quantiles = f"| {run['recovery_p50_s']:.2f} | {run['recovery_p99_s']:.2f} | holds |"
+    quantiles = f"| {made['recovery_p50_s']:.2f} | {made['recovery_p99_s']:.2f} | holds |"
     assert after.count(quantiles) == 2
     assert "former" not in after
     assert after.startswith("text\n")
     assert after.endswith("more\n")
-    assert page.renewed(after, [run, run]) == after
+    assert page.renewed(after, [made, made]) == after
