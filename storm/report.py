@@ -107,7 +107,7 @@ class Report:
         yield "PROMISES"
         for promise in self.promises:
             mark = "BROKEN" if promise.broken else "ok    " if promise.checked else "EMPTY "
-            yield f"  {mark} {promise.name:18} {promise.broken:6,} of {promise.checked:,}"
+            yield f"  {mark} {promise.name:27} {promise.broken:6,} of {promise.checked:,}"
             yield from (f"           {example}" for example in promise.examples)
         yield (
             f"  recovery of a queue after a fault: p50 {self.recovery_p50_s:.2f} s,"

@@ -16,7 +16,7 @@ import httpx2
 import structlog
 
 from cardledger.embedded import directories
-from storm.checks import promises, record, recovery
+from storm.checks import clocks, promises, record, recovery
 from storm.checks.record import Reader
 from storm.faults import campaign as campaigns
 from storm.faults.arena import Arena
@@ -186,6 +186,7 @@ class _Storm:
                 promises.doubled(self._system, journal, found),
                 promises.told_late(journal),
                 promises.wrongly_rejected(journal, found),
+                clocks.not_wrongly_declined(journal, found),
                 promises.stuck(left, journal),
                 promises.conserved(reader.snapshots, reader.violations),
                 promises.replayed(self._system, found),

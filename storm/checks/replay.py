@@ -27,8 +27,9 @@ from cardledger.schema.ids import Id
 from storm.checks.record import Decision, Record, key_of
 from storm.system import System
 
-_TIMED_OUT: Final = "DECISION_TIMEOUT"
-_NOT_ACTIVE: Final = "CARD_NOT_ACTIVE"
+TIMED_OUT: Final = "DECISION_TIMEOUT"
+NOT_ACTIVE: Final = "CARD_NOT_ACTIVE"
+
 _ROLL_UPS: Final = """
     SELECT account_id, card_id, issuer_transaction_token, status,
         coalesce(nullif(authorized, 0), nullif(declined, 0),
@@ -190,7 +191,8 @@ class Replay:
         name = f"{card}/{token}"
         account.cards[name] = card
         # A deadline passes by the clock, and a card is closed beside the queue: neither is money.
-        is_known = decision.reason in {_TIMED_OUT, _NOT_ACTIVE}
+        # Whether it was so is checked by `storm.checks.clocks`.
+        is_known = decision.reason in {TIMED_OUT, NOT_ACTIVE}
         account.forced_reason = decision.reason if is_known else None
         outcome = account.submit({**body, "issuerTransactionToken": name})
         account.forced_reason = None
