@@ -56,6 +56,8 @@ _SMALL_DISK_MB: Final = 256
 _ADDED_SETTINGS: Final = {
     # When each message was decided, by one clock that no process of ours can set wrong.
     "track_commit_timestamp": "on",
+    # Which error each session met: the proof of faults that answer wrongly.
+    "log_line_prefix": "%m [%p] %e %a ",
     # The directory of a storm is deleted at its end.
     "max_wal_size": "1GB",
 }

@@ -59,15 +59,44 @@ def _crash_postgres(arena: Arena) -> str:
 
 
 def _terminate_backends(arena: Arena) -> str:
+    """End all sessions of ours at a moment at which a worker is in the middle of a batch."""
+    ended = in_batch = 0
     with arena.system.connect() as connection:
-        arena.struck()
-        ended = connection.execute(
-            "SELECT count(pg_terminate_backend(pid)),"
-            " count(*) FILTER (WHERE state <> 'idle')"
-            " FROM pg_stat_activity WHERE application_name = 'cardledger'"
-        ).fetchone()
-    assert ended is not None
-    return struck_if(ended[0], f"{ended[0]} sessions ended, {ended[1]} of them at work")
+
+        def terminate() -> int:
+            nonlocal ended, in_batch
+            arena.struck()
+            ended, in_batch = terminated(connection)
+            return in_batch
+
+        arena.wait_for(terminate, _TRAP_S)
+    return struck_if(
+        in_batch, f"{ended} sessions ended, {in_batch} of them batches in database transactions"
+    )
+
+
+_TERMINATE: Final = """
+    WITH ours AS MATERIALIZED (
+        SELECT pid, application_name LIKE 'cardledger batch%' AND xact_start IS NOT NULL AS is_batch
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'cardledger%'
+    )
+    SELECT count(*) FILTER (WHERE is_ended), count(*) FILTER (WHERE is_ended AND is_batch)
+    FROM (
+        SELECT is_batch, pg_terminate_backend(pid) AS is_ended
+        FROM ours WHERE (SELECT bool_or(is_batch) FROM ours)
+    ) e
+"""
+
+
+def terminated(connection: psycopg.Connection[Any]) -> tuple[int, int]:
+    """End the sessions of all our processes, unless no batch is in a database transaction.
+
+    Returns how many have ended, and how many of them were batches in a database transaction.
+    """
+    row = connection.execute(_TERMINATE.encode()).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
 
 
 def _cut_at_random(link_of: Callable[[Arena], Link]) -> Callable[[Arena], str]:

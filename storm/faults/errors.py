@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ from cardledger.embedded.child_server import files_of_wheel
 from storm.faults.arena import Arena, Fault, SkippedError, struck_if
 from storm.system import HOT_TABLES, WORKERS
 
-_FAILED: Final = """
-    SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()
-"""
+_PRIVILEGE: Final = "42501"
+_CHECK: Final = "23514"
+_DISK: Final = "53100"
+"""SQLSTATEs of the errors that faults provoke."""
+
 _WAITING: Final = "SELECT count(*) FROM inbox"
 _BALLAST_BYTES: Final = 1 << 20
 _LIBRARIES: Final = (
@@ -28,26 +31,30 @@ _LIBRARIES: Final = (
 """Where packages of operating systems put libfaketime; LIBFAKETIME names another place."""
 
 _Errors = list[int]
-"""How many database transactions failed while a fault lasted: one number, once it is over."""
+"""How many statements failed while a fault lasted: one number, once it is over."""
 
 
 @contextmanager
-def _counting_failures(connection: psycopg.Connection[Any]) -> Iterator[_Errors]:
-    def failed() -> int:
-        connection.execute("SELECT pg_stat_clear_snapshot()")
-        row = connection.execute(_FAILED.encode()).fetchone()
-        assert row is not None
-        return int(row[0])
-
-    before, counted = failed(), _Errors()
+def _counting_failures(arena: Arena, sqlstate: str) -> Iterator[_Errors]:
+    """Count the statements of our processes that PostgreSQL refused with `sqlstate`."""
+    log = arena.system.postgres.log
+    before, counted = log.stat().st_size, _Errors()
     yield counted
-    counted.append(failed() - before)
+    with log.open("rb") as file:
+        file.seek(before)
+        counted.append(failures_in(file.read(), sqlstate))
+
+
+def failures_in(log: bytes, sqlstate: str) -> int:
+    """Return how often a log of PostgreSQL says that a session of ours met `sqlstate`."""
+    line = rb"^\S+ \S+ \S+ \[\d+\] %s cardledger[^\n]* (?:ERROR|FATAL):"
+    return len(re.findall(line % sqlstate.encode(), log, re.MULTILINE))
 
 
 def _revoke(arena: Arena) -> str:
     """Take a right away from the workers' role, and give it back."""
     table = arena.chance.choice(HOT_TABLES)
-    with arena.system.connect() as connection, _counting_failures(connection) as failed:
+    with arena.system.connect() as connection, _counting_failures(arena, _PRIVILEGE) as failed:
         role = sql.Identifier(arena.system.role_of(WORKERS[0]))
         names = {"table": sql.Identifier(table), "role": role}
         connection.execute(sql.SQL("REVOKE INSERT ON {table} FROM {role}").format(**names))
@@ -58,7 +65,7 @@ def _revoke(arena: Arena) -> str:
             connection.execute(sql.SQL("GRANT INSERT ON {table} TO {role}").format(**names))
     return struck_if(
         failed[0] and waiting,
-        f"INSERT on {table} revoked: {failed[0]} transactions failed, {waiting} messages waited",
+        f"INSERT on {table} revoked: {failed[0]} statements failed, {waiting} messages waited",
     )
 
 
@@ -67,7 +74,7 @@ def _constrain(arena: Arena) -> str:
     table = sql.Identifier(arena.chance.choice(HOT_TABLES))
     add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT storm CHECK (false) NOT VALID").format(table)
     drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT storm").format(table)
-    with arena.system.connect() as connection, _counting_failures(connection) as failed:
+    with arena.system.connect() as connection, _counting_failures(arena, _CHECK) as failed:
         connection.execute(add)
         arena.struck()
         try:
@@ -76,7 +83,7 @@ def _constrain(arena: Arena) -> str:
             connection.execute(drop)
     return struck_if(
         failed[0] and waiting,
-        f"a constraint that nothing meets: {failed[0]} transactions failed, {waiting} waited",
+        f"a constraint that nothing meets: {failed[0]} statements failed, {waiting} waited",
     )
 
 
@@ -86,7 +93,7 @@ def _fill_disk(arena: Arena) -> str:
     if disk is None:
         raise SkippedError("no file system of a limited size can be mounted here")
     ballast = disk / "ballast"
-    with arena.system.connect() as connection, _counting_failures(connection) as failed:
+    with arena.system.connect() as connection, _counting_failures(arena, _DISK) as failed:
         arena.struck()
         try:
             size = _write_until_full(ballast)
@@ -96,7 +103,7 @@ def _fill_disk(arena: Arena) -> str:
             ballast.unlink()
     return struck_if(
         is_full and failed[0],
-        f"{size >> 20} MB written until the disk was full: {failed[0]} transactions failed,"
+        f"{size >> 20} MB written until the disk was full: {failed[0]} statements failed,"
         f" {waiting} messages waited",
     )
 

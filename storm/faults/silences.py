@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+from redis import Redis
 
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
-from cardledger.workers.signals.doorbell import drain, notify
+from cardledger.workers.signals.doorbell import QUEUES, drain, keys_of, notify
 from storm.faults.arena import Arena, Fault, struck_if
 from storm.proxy import Link
 from storm.system import API, CLIENT, HOT_TABLES
@@ -17,6 +18,7 @@ from storm.system import API, CLIENT, HOT_TABLES
 _LOCKED_ACCOUNTS: Final = 8
 _LOCKED_QUEUES: Final = 4
 _DOORBELLS: Final = 4_000
+_BURSTS: Final = 20
 _FREEZE_ATTEMPTS: Final = 40
 _WAITERS: Final = """
     SELECT count(*) FROM pg_stat_activity
@@ -202,13 +204,31 @@ def _stall_commits(arena: Arena) -> str:
 
 def _flood_doorbells(arena: Arena) -> str:
     with arena.system.redis_client() as redis:
-        pipeline = redis.pipeline(transaction=False)
-        for number in range(_DOORBELLS):
-            notify(pipeline, [drain(Lane(number % len(Lane)), number % SHARDS)])
+        put = 0
         arena.struck()
-        answers = pipeline.execute()
-    arena.pause(1)
-    return struck_if(len(answers), f"{_DOORBELLS:,} doorbells for queues that had been drained")
+        for _ in range(_BURSTS):
+            put += _ring(redis, _DOORBELLS // _BURSTS)
+            arena.pause(0.05)
+        arena.wait_for(lambda: not _waiting_doorbells(redis), 2)
+        taken = put - _waiting_doorbells(redis)
+    # One waits for each queue at most: so many could be put there without a worker.
+    return struck_if(
+        taken > len(Lane) * SHARDS,
+        f"{_DOORBELLS:,} doorbells, {put:,} of them put on queues and {taken:,} taken by workers",
+    )
+
+
+def _ring(redis: Redis, count: int) -> int:
+    """Ring for all queues in turn; return how many doorbells waited for no other one."""
+    pipeline = redis.pipeline(transaction=False)
+    for number in range(count):
+        shard, lane = divmod(number, len(Lane))
+        notify(pipeline, [drain(Lane(lane), shard % SHARDS)])
+    return sum(pipeline.execute())
+
+
+def _waiting_doorbells(redis: Redis) -> int:
+    return sum(int(redis.llen(keys_of(queue)[2])) for queue in QUEUES.values())
 
 
 def _state(pid: int) -> str:
