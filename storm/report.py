@@ -8,6 +8,7 @@ from typing import Any, Final
 from storm.checks.promises import Promise
 from storm.checks.recovery import Recovery
 from storm.faults.arena import Strike
+from storm.load.bodies import REQUIRED
 
 RECOVERY_LIMIT_S: Final = 5.0
 """The p99 of all recoveries has to be below it. It includes what else the machine does."""
@@ -22,6 +23,7 @@ class Report:
     seconds: float
     acknowledged: int
     decided: int
+    doors: Mapping[str, int]  # Events with an outcome, by door.
     retried: Mapping[str, int]
     skipped_sends: int
     wanted: Sequence[str]  # Kinds of faults.
@@ -57,6 +59,8 @@ class Report:
             yield f"did not strike: {', '.join(missing)}"
         if not struck:
             yield "no fault struck"
+        if unused := [door for door in REQUIRED if not self.doors.get(door)]:
+            yield f"no event has an outcome that was sent by: {', '.join(unused)}"
         if not self.promises:
             yield "no promise was checked"
         for promise in self.promises:
@@ -99,6 +103,8 @@ class Report:
             yield f"    ! {kind:34} DID NOT STRIKE: {why}"
         yield ""
         yield f"LOAD  {self.acknowledged:,} acknowledged, {self.decided:,} decided"
+        for door, count in sorted(self.doors.items()):
+            yield f"  {count:6,} x {door}"
         for name, count in sorted(self.retried.items()):
             yield f"  {count:6,} x retried after {name}"
         if self.skipped_sends:

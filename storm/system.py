@@ -39,6 +39,7 @@ HOT_TABLES: Final = ("entries", "card_transaction_events", "outcomes")
 """The tables that grow fastest."""
 
 SUBMIT: Final = "submit"  # The processes of `cardledger submit`.
+ENQUEUE: Final = "enqueue"  # Programs that enqueue events in SQL.
 
 _ROLES: Final = {
     API: Role.API,
@@ -46,6 +47,7 @@ _ROLES: Final = {
     WEBHOOKS: Role.WEBHOOKS,
     CLIENT: Role.APP,
     SUBMIT: Role.APP,
+    ENQUEUE: Role.SUBMIT,
 }
 """The role of the database as which each process runs."""
 
@@ -314,7 +316,11 @@ class System:
         self._secret_key = credentials.secret_key(kept, None)
         self.owner_url = databases.create(self.postgres.url)
         migrated = databases.prepare(self.owner_url, kept)
-        logins = {**migrated.logins, Role.APP: migrated.app_url}
+        logins = {
+            **migrated.logins,
+            Role.APP: migrated.app_url,
+            Role.SUBMIT: databases.login(self.owner_url, Role.SUBMIT, kept),
+        }
         self._urls = {name: logins[role] for name, role in _ROLES.items()}
         if not self._is_direct:  # Now, because PostgreSQL has to answer for it.
             self._urls = {

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cardledger.ledger.audit import payments
+from cardledger.ledger.audit import payments, verification
 from cardledger.ledger.messaging import canaries
 from cardledger.ledger.messaging.inbox import DEPOSIT, TRANSFER
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
@@ -220,6 +220,8 @@ def _unexpected_status(call: Called) -> str | None:
 
 _STUCK: Final = {
     "inbox": "SELECT count(*) FROM inbox",
+    "enqueued events": "SELECT count(*) FROM enqueued_events",
+    "stalled queues": "SELECT count(*) FROM stalled_queues",
     "outbox": "SELECT count(*) FROM outbox",
     "transfers": "SELECT count(*) FROM transfers"
     " WHERE status IN ('PENDING', 'PROCESSING') OR due_at IS NOT NULL",
@@ -277,17 +279,28 @@ def paid(system: System) -> Promise:
     return promise
 
 
+def verified(system: System) -> Promise:
+    """The audit of the ledger finds no difference."""
+    with system.connect() as connection, connection.transaction():
+        report = verification.verify_in_transaction(connection, lambda _done, _total: None)
+    rows = report.events + report.entries + report.transfers + report.accounts
+    promise = Promise("audit", checked=rows).fail_all(report.differences)
+    promise.broken = report.difference_count  # Of which it describes the first ones.
+    return promise
+
+
 def ordered(journal: Journal, record: Record) -> Promise:
     """Of one cardholder and lane, what was acknowledged before another began was decided before.
 
-    An event counts from its first attempt to its first acknowledgement.
+    An event counts from its first attempt to its first acknowledgement. What was enqueued waits for
+    its way to the inbox, so it is compared with other enqueued events.
     """
     promise = Promise("real-time order")
-    queues: dict[tuple[Id, int], list[tuple[tuple[float, bytes], Sent]]] = defaultdict(list)
+    queues: dict[tuple[Id, int, str], list[tuple[tuple[float, bytes], Sent]]] = defaultdict(list)
     for sent in journal.events.values():
         decision = record.decisions.get(sent.key)
         if decision is not None and sent.acknowledged is not None:
-            queues[sent.customer_id, int(sent.lane)].append((decision.order, sent))
+            queues[sent.customer_id, int(sent.lane), sent.queue].append((decision.order, sent))
     for queue in queues.values():
         promise.checked += len(queue)
         promise.fail_all(_overtaken(queue))

@@ -1,11 +1,9 @@
 """How often each door is used, and what is sent through them."""
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
-from storm.load import payers
+from storm.load import batches, payers
 
 MERCHANT: Final = {"descriptor": "CORNER BAKERY 0417", "mcc": "5812", "country": "US"}
 
@@ -20,10 +18,15 @@ SHARES: Final = {
     "transfer": 5,
     "funding source": 5,
     "card closure": 1,
-    "file": 1,
+    "follow-up": 8,
+    **batches.SHARES,
     **payers.DOORS,
 }
 """How often each door is used, relative to the others."""
+
+
+REQUIRED: Final = ("live", "bulk", "credit", "follow-up", "events over HTTP", "enqueue")
+"""Doors that every storm uses, however short: each has a part of the load that is not small."""
 
 
 def without_deadline(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +34,16 @@ def without_deadline(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name != "decideBy"}
 
 
-def write_lines(path: Path, events: Sequence[Mapping[str, Any]]) -> None:
-    """Write `events` as a file for `cardledger submit`."""
-    path.write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
+def follow_ups(amount: int) -> list[tuple[str, int, int]]:
+    """Return what may follow an approved authorization of `amount` minor units.
+
+    Shape: the type of the event, its amount, and the amount that stays authorized.
+    """
+    part = amount // 3 + 1
+    return [
+        ("AUTHORIZATION_INCREMENT", part, amount + part),
+        ("AUTHORIZATION_ADVICE", amount + part, amount + part),
+        ("AUTHORIZATION_ADVICE", part, part),
+        ("AUTHORIZATION_REVERSAL", part, max(amount - part, 0)),
+        ("AUTHORIZATION_REVERSAL", amount, 0),
+    ]

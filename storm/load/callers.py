@@ -5,13 +5,10 @@ outcome. An authorization is retried with a fresh `decideBy`, because the first 
 """
 
 import asyncio
-import json
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,12 +20,13 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError
-from storm.load import payers
-from storm.load.bodies import MERCHANT, SHARES, without_deadline, write_lines
+from storm.load import batches, payers
+from storm.load.batches import Attempt, Batches
+from storm.load.bodies import MERCHANT, SHARES, follow_ups, without_deadline
 from storm.load.journal import Answer, Called, Journal, Sent
 from storm.load.payers import Payer, Payments
 from storm.load.population import Cardholder
-from storm.system import CLIENT, SUBMIT, System
+from storm.system import CLIENT, System
 
 DECIDE_WITHIN_S: Final = 2.0
 
@@ -38,7 +36,6 @@ _BEAT_S: Final = 0.02
 _UNDER_WAY_LIMIT: Final = 150  # Callers that wait at once; more would only be a longer queue.
 _RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)  # The last one again and again.
 _PATIENCE_S: Final = 120.0  # After the end of the load, for the retries that are under way.
-_FILE_LINES: Final = 30
 _HTTP_TIMEOUT_S: Final = 6.0
 _RETRIED: Final = {408, 425, 429, 500, 502, 503, 504}
 
@@ -62,6 +59,9 @@ class Load:
         self._journal: Final = journal
         self._chance: Final = random.Random(seed)
         self._payments: Final = Payments(customers, self._chance, self._call)
+        self._batches: Final = Batches(
+            system, event_of=self._bulk_event, note=self._sent, retry=self._retry
+        )
         self._rate: Final = rate
         self._name: Final = f"s{seed}"
         self._number = 0
@@ -69,7 +69,6 @@ class Load:
         self._giving_up_at = float("inf")
         self._failure: BaseException | None = None
         self._thread: Final = threading.Thread(target=self._run, name="load", daemon=True)
-        self._files_under_way = 0
         self.skipped = 0
         self.is_warm: Final = threading.Event()
 
@@ -158,9 +157,7 @@ class Load:
             if len(under_way) >= _UNDER_WAY_LIMIT:
                 self.skipped += 1
                 continue
-            is_payment = door in payers.DOORS
-            used = self._payments.use(door) if is_payment else self._doors[door](self, cardholder)
-            task = asyncio.create_task(used)
+            task = asyncio.create_task(self._use(door, cardholder))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             task.add_done_callback(self._note)
@@ -173,6 +170,15 @@ class Load:
     def _note(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
+
+    async def _use(self, door: str, cardholder: Cardholder) -> None:
+        if door in payers.DOORS:
+            await self._payments.use(door)
+        elif door in batches.SHARES:
+            count = self._chance.randint(1, batches.EVENTS_LIMIT)
+            await self._batches.use(door, cardholder, count, self._http)
+        else:
+            await self._doors[door](self, cardholder)
 
     # --- doors ---------------------------------------------------------------------------------
 
@@ -244,6 +250,20 @@ class Load:
             event = self._event("RETURN", cardholder, token, settled)
             await self._submit(cardholder, event, "live")
 
+    async def _follow_up(self, cardholder: Cardholder) -> None:
+        """Ask for more on a purchase, state its total, or take back a part of it or all."""
+        if not cardholder.purchases:
+            return
+        which = self._chance.randrange(len(cardholder.purchases))
+        # Nothing else concerns it meanwhile: the order of two events would be left to chance.
+        token, amount, card = cardholder.purchases.pop(which)
+        kind, of_event, left = self._chance.choice(follow_ups(amount))
+        event = self._event(kind, cardholder, token, of_event, cardId=card)
+        answer = await self._submit(cardholder, event, "follow-up")
+        if answer is not None and left:
+            is_applied = "APPLIED" in {answer.outcome, answer.first_outcome}
+            cardholder.purchases.append((token, left if is_applied else amount, card))
+
     async def _duplicate(self, _: Cardholder) -> None:
         """Submit once more what has been decided: its money must not move again."""
         first = self._decided()
@@ -293,16 +313,6 @@ class Load:
             card = cardholder.to_close.pop(0)
             await self._call("PATCH", f"/cards/Card:{card}", {"state": "CLOSED"})
 
-    async def _file(self, cardholder: Cardholder) -> None:
-        """Have `cardledger submit` send a file, again and again until it says that all is well."""
-        if self._files_under_way:
-            return
-        self._files_under_way += 1
-        try:
-            await self._submit_file(cardholder)
-        finally:
-            self._files_under_way -= 1
-
     _doors: Final[dict[str, Callable[["Load", Cardholder], Coroutine[Any, Any, None]]]] = {
         "live": _live,
         "bulk": _bulk,
@@ -314,7 +324,7 @@ class Load:
         "transfer": _transfer,
         "funding source": _change_funding_source,
         "card closure": _close_card,
-        "file": _file,
+        "follow-up": _follow_up,
     }
 
     # --- one event ----------------------------------------------------------------------------
@@ -373,42 +383,6 @@ class Load:
         note.acknowledged = note.acknowledged or at
         return answer
 
-    async def _submit_file(self, cardholder: Cardholder) -> None:
-        events = [self._bulk_event(cardholder) for _ in range(_FILE_LINES)]
-        notes = [self._sent(cardholder, event, "file", Lane.BULK) for event in events]
-        path = self._system.home / f"{notes[0].key[1]}.jsonl"
-        await asyncio.to_thread(write_lines, path, events)
-        while not self._has_lost_patience:
-            for note in notes:
-                note.attempts += 1
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "cardledger", "submit", str(path), "--timeout", "20",
-                env=self._system.environment(SUBMIT),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            try:
-                printed, _ = await process.communicate()
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.communicate()  # A second time it only closes what was left open.
-            lines = [json.loads(line) for line in printed.splitlines()]
-            for note, line in zip(notes, lines, strict=False):
-                self._tell_line(note, line)
-            is_complete = process.returncode == 0 and len(lines) == len(notes)
-            if is_complete or any(line["outcome"] == "REJECTED" for line in lines):
-                return
-            self._journal.count_error(f"file: exit code {process.returncode}")
-            await self._back_off(notes[0].attempts)
-
-    def _tell_line(self, note: Sent, line: Mapping[str, Any]) -> None:
-        at = time.time()
-        first = line.get("firstOutcome")
-        note.answers.append(Answer(line["outcome"], line.get("reason"), first, at, None))
-        note.acknowledged = note.acknowledged or at
-
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any], *, token: str | None = None
     ) -> Mapping[str, Any] | None:
@@ -440,6 +414,16 @@ class Load:
                 self._journal.count_error(f"HTTP: {response.status_code}")
             await self._back_off(len(note.statuses))
         return None
+
+    async def _retry(self, notes: Sequence[Sent], attempt: Attempt) -> None:
+        while not self._has_lost_patience:
+            for note in notes:
+                note.attempts += 1
+            error = await attempt()
+            if error is None:
+                return
+            self._journal.count_error(f"{notes[0].door}: {error}")
+            await self._back_off(notes[0].attempts)
 
     @staticmethod
     async def _back_off(attempts: int) -> None:

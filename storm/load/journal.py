@@ -5,6 +5,7 @@ shares, PostgreSQL too.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,10 @@ from cardledger.schema.ids import Id
 
 Key = tuple[str, str]
 """Source and reference of an event."""
+
+INBOX: Final = "inbox"
+ENQUEUED: Final = "enqueued events"
+"""Where an event waits first. Events that wait at one place are decided in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Sent:
     body: Mapping[str, Any]  # Of the first attempt.
     began: float
     is_reuse: bool = False  # Of another event's key, on purpose: it has to be refused.
+    queue: str = INBOX
     acknowledged: float | None = None
     attempts: int = 0
     answers: list[Answer] = field(default_factory=list)
@@ -112,6 +118,14 @@ class Journal:
                 for call in self.calls
                 if call.answer is None and call.refusal is None
             ]
+
+    @property
+    def answered_by_door(self) -> dict[str, int]:
+        """How many events of each door have an outcome; requests over HTTP are a door of theirs."""
+        with self._guard:
+            doors = Counter(sent.door for sent in self.events.values() if sent.answers)
+            doors["requests over HTTP"] = sum(call.answer is not None for call in self.calls)
+        return dict(doors)
 
     @property
     def acknowledged(self) -> int:

@@ -16,7 +16,8 @@ from storm.checks.record import Accepted, Decision, Reader, Record, Rejection
 from storm.checks.recovery import Recovery
 from storm.faults.arena import Arena, Fault, SkippedError, Strike, struck_if
 from storm.faults.campaign import NOT_REACHED, Campaign, minutes_for, round_of
-from storm.load.journal import Answer, Journal, Sent
+from storm.load.bodies import REQUIRED
+from storm.load.journal import ENQUEUED, Answer, Journal, Sent
 from storm.report import Report
 from storm.system import System
 from tests.waiting import eventually
@@ -201,6 +202,15 @@ def test_an_event_decided_before_one_acknowledged_before_it_began_is_out_of_orde
     assert promises.ordered(journal, overtaken).broken == 1
 
 
+def test_an_enqueued_event_is_compared_with_other_enqueued_ones() -> None:
+    enqueued = sent("a", began=0, acknowledged=1, queue=ENQUEUED)
+    overtaken = record_of(decision("a", at=2), decision("b", at=1))
+
+    for queue, broken in (("inbox", 0), (ENQUEUED, 1)):
+        journal = journal_of(enqueued, sent("b", began=2, acknowledged=3, queue=queue))
+        assert promises.ordered(journal, overtaken).broken == broken
+
+
 def test_events_that_overlap_may_be_decided_in_any_order() -> None:
     journal = journal_of(sent("a", began=0, acknowledged=3), sent("b", began=2, acknowledged=4))
 
@@ -356,6 +366,7 @@ def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
         "seconds": 300.0,
         "acknowledged": 10,
         "decided": 9,
+        "doors": dict.fromkeys(REQUIRED, 1),
         "retried": {"HTTP: 503": 2},
         "skipped_sends": 0,
         "wanted": ["killed"],
@@ -372,6 +383,10 @@ def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
         ({"promises": [promises.Promise("lost", checked=1).fail_all(["a"])]}, "broken: lost"),
         ({"promises": [promises.Promise("lost")]}, "nothing to check: lost"),
         ({"promises": []}, "no promise was checked"),
+        (
+            {"doors": dict.fromkeys(REQUIRED, 1) | {"enqueue": 0}},
+            "no event has an outcome that was sent by: enqueue",
+        ),
         ({"not_struck": {"frozen": "no session waited"}}, "did not strike: frozen"),
         ({"wanted": ["killed", "frozen"]}, "did not strike: frozen"),
         ({"wanted": ["frozen"], "strikes": [], "skipped": {"frozen": "?"}}, "no fault struck"),

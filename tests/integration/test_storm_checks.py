@@ -138,6 +138,45 @@ def test_a_payment_without_its_entries_breaks_a_promise(system: Direct) -> None:
     assert paid(system).broken
 
 
+@pytest.mark.usefixtures("_played")
+def test_the_audit_at_the_end_finds_what_no_other_promise_looks_at(system: Direct) -> None:
+    undamaged = promises.verified(cast("System", system))
+
+    system.damage("UPDATE card_transactions SET created_at = created_at - interval '1 hour'")
+    damaged = promises.verified(cast("System", system))
+
+    assert (undamaged.broken, damaged.broken > 0) == (0, True), undamaged.examples
+    assert undamaged.checked > 50
+    assert not violations(system)
+
+
+@pytest.mark.parametrize(
+    ("insert", "name"),
+    [
+        (
+            """SELECT enqueue('[{"type": "CLEARING", "source": "s", "reference": "r"}]')""",
+            "enqueued events",
+        ),
+        (
+            """
+            INSERT INTO stalled_queues
+            VALUES (0, 3, true, gen_random_uuid(), NULL, '42501', 1, now(), now())
+            """,
+            "stalled queues",
+        ),
+    ],
+)
+def test_what_waits_before_the_inbox_or_in_a_stalled_queue_is_stuck(
+    system: Direct, insert: str, name: str
+) -> None:
+    system.connection.execute(insert.encode())
+
+    left = promises.waiting(system.connection)
+
+    assert left[name] == 1
+    assert f"{name}: 1 waiting" in promises.stuck(left, Journal()).examples
+
+
 def calls(*wanted: tuple[str, list[int]]) -> Journal:
     """Return a journal of requests by the end of their path and the statuses of their answers."""
     journal = Journal()

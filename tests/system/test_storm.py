@@ -4,6 +4,7 @@ from typing import Final
 
 from storm import run
 from storm.faults.campaign import NOT_REACHED
+from storm.load.bodies import REQUIRED
 
 KINDS: Final = (
     "worker killed",
@@ -30,3 +31,4 @@ def test_a_small_storm_strikes_and_breaks_no_promise() -> None:
     checked = {promise.name: promise.checked for promise in report.promises}
     assert min(checked.values()) > 0, report.text()
     assert report.acknowledged > 100
+    assert all(report.doors.get(door) for door in REQUIRED), report.text()
