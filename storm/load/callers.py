@@ -244,11 +244,11 @@ class Load:
         """Ask for a credit of the cardholder, then settle it, more or less of it, or not at all."""
         token, amount = self._token(), self._chance.randint(100, 9_000)
         asked = self._event("CREDIT_AUTHORIZATION", cardholder, token, amount)
-        answer = await self._submit(cardholder, asked, "live")
+        answer = await self._submit(cardholder, asked, "credit")
         settled = self._chance.choice([0, amount // 2 + 1, amount, amount + 50])
         if answer is not None and settled:
             event = self._event("RETURN", cardholder, token, settled)
-            await self._submit(cardholder, event, "live")
+            await self._submit(cardholder, event, "credit")
 
     async def _follow_up(self, cardholder: Cardholder) -> None:
         """Ask for more on a purchase, state its total, or take back a part of it or all."""

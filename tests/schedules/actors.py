@@ -15,8 +15,9 @@ from cardledger.ledger.engine import outcomes, timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.engine.stalls import UnavailableError
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.storage.engines import driver, driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.outcomes import Outcome
@@ -39,10 +40,16 @@ def addressed(
     cardholder: Cardholder, bodies: Sequence[dict[str, Any]], lane: Lane = Lane.LIVE
 ) -> list[Message]:
     """Return messages of `cardholder` that are not accepted yet."""
+    return [_addressed(cardholder, body, lane) for body in bodies]
+
+
+def _addressed(cardholder: Cardholder, body: dict[str, Any], lane: Lane) -> Message:
     now = datetime.now(UTC)
-    return [
-        inbox.address(body, cardholder.owner, lane=lane, reply_to=None, at=now) for body in bodies
-    ]
+    if body.get("type") == TIMEOUT_REVERSAL:
+        # Its key and hash are those of what it settles.
+        authorization = _addressed(cardholder, body["authorization"], lane)
+        return timeout_reversals.reversal_of(authorization, at=now)
+    return inbox.address(body, cardholder.owner, lane=lane, reply_to=None, at=now)
 
 
 def draining(engine: Engine, cardholder: Cardholder, lane: Lane = Lane.LIVE) -> Act:

@@ -23,6 +23,10 @@ _ENTRIES: Final = """
 _WEBHOOKS: Final = """
     SELECT type, sequence, count(*) FROM outbox WHERE customer_id = %s GROUP BY 1, 2 ORDER BY 1, 2
 """
+_SUSPENSE: Final = """
+    SELECT source, type, amount, cause, reason, resolved_at IS NULL
+    FROM suspense_items WHERE customer_id = %s ORDER BY id
+"""
 _WAITING: Final = {
     "inbox": "SELECT count(*) FROM inbox WHERE customer_id = %s",
     "parked": "SELECT count(*) FROM parked WHERE customer_id = %s",
@@ -42,5 +46,6 @@ def books_of(world: World, cardholder: Cardholder) -> dict[str, Any]:
         "rejections": world.rows(_REJECTIONS, customer_id),
         "entries": world.rows(_ENTRIES, customer_id),
         "webhooks": world.rows(_WEBHOOKS, customer_id),
+        "suspense": world.rows(_SUSPENSE, customer_id),
         **{name: world.rows(count, customer_id)[0][0] for name, count in _WAITING.items()},
     }

@@ -16,7 +16,7 @@ from tests.schedules.actors import (
     moving_to_a_new_account,
 )
 from tests.schedules.driver import with_preemptions
-from tests.schedules.scenarios import AUTHORIZED, event
+from tests.schedules.scenarios import AUTHORIZED, event, timeout_reversal
 from tests.schedules.stage import Stage, Theatre
 
 Play = Callable[[Stage], Sequence[Act]]
@@ -62,6 +62,23 @@ def sweeper_and_clearing(stage: Stage) -> Sequence[Act]:
     return stage.draining(0), stage.sweeping(1)
 
 
+def timed_out_authorization(stage: Stage) -> Sequence[Act]:
+    """A caller submits, has no answer in time, reverses, and submits once more."""
+    asked = event("AUTHORIZATION", 700, "T2", reference="timed out")
+    submission, reversal, again = (
+        addressed(stage.cardholder, stage.messages([make]))
+        for make in (asked, timeout_reversal(asked), asked)
+    )
+    stage.accept_messages(submission)
+    steps = stage.accepting(1, reversal), stage.accepting(1, again), stage.draining(1)
+
+    def reverse_and_repeat() -> None:
+        for step in steps:
+            step()
+
+    return stage.draining(0), reverse_and_repeat
+
+
 PLAYS: Final[Sequence[Play]] = [
     two_workers,
     two_lanes,
@@ -69,6 +86,7 @@ PLAYS: Final[Sequence[Play]] = [
     closed_card,
     two_sweepers,
     sweeper_and_clearing,
+    timed_out_authorization,
 ]
 
 

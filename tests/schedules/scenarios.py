@@ -4,6 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cardledger.ledger.engine.reads import CLOSING_LIMIT, DEBTS_LIMIT
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.wire.outcomes import RejectionReason
 from tests.world import Cardholder, World
 
 Message = dict[str, Any]
@@ -19,6 +24,7 @@ class Scenario:
     messages: Sequence[MakeMessage]
     history: Sequence[MakeMessage] = ()
     balance: int = 50_000
+    follow_up: str | None = None  # The type of the message that the engine sends to itself.
 
 
 def event(kind: str, amount: int | None = None, name: str = "T1", **fields: Any) -> MakeMessage:  # noqa: ANN401 - JSON
@@ -40,9 +46,46 @@ def _transfer(amount: int) -> MakeMessage:
     return tell
 
 
+def timeout_reversal(authorization: MakeMessage) -> MakeMessage:
+    """A caller without an approval by `decideBy` has `authorization` settled."""
+    return lambda world, cardholder: {
+        "type": TIMEOUT_REVERSAL,
+        "authorization": authorization(world, cardholder),
+    }
+
+
+def _suspension(amount: int) -> MakeMessage:
+    """A clearing was rejected before it could be put into the inbox."""
+
+    def tell(world: World, cardholder: Cardholder) -> Message:
+        event = world.clearing(cardholder, "T9", amount)
+        names = ("type", "source", "reference", "cardId", "amount")
+        key = new_id()
+        return {
+            "type": inbox.SUSPENSE,
+            "source": "engine",
+            "reference": f"{key}/suspense",
+            "cardId": event["cardId"],
+            "rejectionId": str(key),
+            "reason": RejectionReason.MALFORMED.value,
+            "event": {name: event[name] for name in names},
+        }
+
+    return tell
+
+
+def _confirmation(*, succeeded: bool) -> MakeMessage:
+    return event(inbox.PULL_CONFIRMATION, 1250, source="schedule", succeeded=succeeded)
+
+
 AUTHORIZED: Final = [event("AUTHORIZATION", 1250)]
 _SETTLED: Final = [*AUTHORIZED, event("CLEARING", 1250)]
 _REFUNDED: Final = [*_SETTLED, event("RETURN", 1250)]
+_PENDING: Final = [event("AUTHORIZATION", 1250, merchant={"descriptor": "SHOP005"})]
+_CREDITED: Final = [event("CREDIT_AUTHORIZATION", 1250)]
+_NAMED: Final = event("AUTHORIZATION", 1250, reference="r")
+_MANY: Final = [event("AUTHORIZATION", 10, f"T{number:03}") for number in range(CLOSING_LIMIT + 5)]
+_DEBTS: Final = [event("CLEARING", 10, f"T{number:03}") for number in range(DEBTS_LIMIT + 5)]
 
 SCENARIOS: Final = [
     Scenario("authorization", AUTHORIZED),
@@ -65,7 +108,16 @@ SCENARIOS: Final = [
     Scenario("deposit that pays debts", [_deposit(2000)], [event("CLEARING", 1500)], balance=100),
     Scenario("transfer", [_transfer(2000)]),
     Scenario("closed card", [_card_closed], [*AUTHORIZED, event("AUTHORIZATION", 300, "T2")]),
-    Scenario("pending pull", [event("AUTHORIZATION", 1250, merchant={"descriptor": "SHOP005"})]),
+    Scenario("pending pull", _PENDING),
+    Scenario("confirmed pull", [_confirmation(succeeded=True)], _PENDING),
+    Scenario("failed pull", [_confirmation(succeeded=False)], _PENDING),
+    Scenario("credit authorization", _CREDITED),
+    Scenario("credit advice", [event("CREDIT_AUTHORIZATION_ADVICE", 700)], _CREDITED),
+    Scenario("timeout reversal", [timeout_reversal(_NAMED)], [_NAMED]),
+    Scenario("timeout reversal first", [timeout_reversal(_NAMED), _NAMED]),
+    Scenario("suspense", [_suspension(700)]),
+    Scenario("long queue of debts", [_deposit(2000)], _DEBTS, 0, follow_up=inbox.RECOVERY),
+    Scenario("closed card of many", [_card_closed], _MANY, follow_up=inbox.CARD_CLOSED),
     Scenario("repetition", [event("AUTHORIZATION", 1250, reference="r")] * 2),
     Scenario(
         "reused key", [event("AUTHORIZATION", amount, reference="r") for amount in (1250, 1300)]
@@ -73,3 +125,15 @@ SCENARIOS: Final = [
     Scenario("malformed", [event("AUTHORIZATION", -1)]),
     Scenario("several", [*_SETTLED, event("AUTHORIZATION", 300, "T2"), _deposit(10)]),
 ]
+
+_PAYMENTS: Final = (
+    "needs rows of payments, of two owners, and the answers of a rail: "
+    "tests/integration/test_payment_storm.py decides them for twenty clients at once"
+)
+
+EXEMPT: Final = {
+    **dict.fromkeys(inbox.OF_PAYMENTS - {inbox.TRANSFER}, _PAYMENTS),
+    inbox.ADJUSTMENT: "needs a row of two people: tests/integration/test_adjustments.py",
+    inbox.SETTLEMENT_BOOKING: "needs a file: tests/integration/test_settlement_bookings.py",
+}
+"""The types of messages without a scenario, and why."""

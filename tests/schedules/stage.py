@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from sqlalchemy import Engine as Database
 
+from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.schema.ids import Id
 from tests.schedules.actors import Act, accept, accepting, draining, sweeping
 from tests.schedules.books import books_of
 from tests.schedules.driver import Actor, Choice, Driver, Faults, reconnect
 from tests.schedules.scenarios import MakeMessage
-from tests.world import Cardholder, World
+from tests.world import INBOX_KEY, Cardholder, World
 
 Databases = tuple[Database, Database]
 
@@ -51,6 +52,10 @@ class Stage:
     def accept(self, *makers: MakeMessage, lane: Lane = Lane.LIVE) -> None:
         """Let messages about the cardholder wait to be decided."""
         accept(self.world, self.cardholder, self.messages(makers), lane)
+
+    def accept_messages(self, messages: Sequence[Message]) -> None:
+        """Let `messages` wait to be decided."""
+        inbox.accept(self.world.connection, messages, INBOX_KEY)
 
     def books(self) -> dict[str, Any]:
         """Return everything that is recorded about the cardholder, without ids and times."""

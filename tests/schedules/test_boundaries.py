@@ -55,3 +55,5 @@ def test_a_fault_at_any_boundary_changes_nothing_in_the_books(
 
     assert undisturbed.boundaries > 5, "a decision has a claim, a load, writes and a commit"
     assert expected["inbox"] == 0
+    if scenario.follow_up:
+        assert "engine" in {source for source, *_ in expected["outcomes"]}, "it sent a follow-up"
