@@ -7,8 +7,9 @@ constraint refuses what the previous release writes is for a reviewer to see.
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from alembic import command
@@ -136,19 +137,88 @@ _BOOKKEEPING: Final = re.compile(
 )
 
 
-def problems(upgrade: str, downgrade: str = "", *, is_contract: bool = False) -> list[str]:
+_Column = tuple[str, str]
+"""A table and one of its columns."""
+
+_ALTERATION: Final = re.compile(
+    r"\bALTER TABLE (?:IF EXISTS )?(?:ONLY )?\"?(?P<table>\w+)\"? (?P<clauses>[^;]*)", re.IGNORECASE
+)
+_SET_NOT_NULL: Final = re.compile(
+    r"\bALTER (?:COLUMN )?\"?(?P<column>\w+)\"? SET NOT NULL\b", re.IGNORECASE
+)
+_NOT_NULL_CHECK: Final = re.compile(
+    r"\bADD CONSTRAINT \"?(?P<name>\w+)\"? CHECK \(+\"?(?P<column>\w+)\"? IS NOT NULL\)",
+    re.IGNORECASE,
+)
+_VALIDATION: Final = re.compile(r"\bVALIDATE CONSTRAINT \"?(?P<name>\w+)\"?", re.IGNORECASE)
+
+EXEMPT: Final = {
+    "0100": "released before this rule; one row for each difference that was found",
+    "0133": "released before this rule; the scan reads no file, because files are out of line",
+    "0135": "released before this rule; one row for each movement in SUSPENSE",
+}
+"""Revisions whose way back sets NOT NULL by a scan of the table under its lock, and why it may.
+
+A correction would take two more transactions, and so revisions between those that are released.
+"""
+
+
+def problems(
+    upgrade: str,
+    downgrade: str = "",
+    *,
+    is_contract: bool = False,
+    checked: Collection[_Column] = (),
+) -> list[str]:
     """Return what forbids to execute the statements of a revision while the previous release runs.
 
     `is_contract`: the revision says which releases can use the schema after it, so it may remove
-    what only older ones use.
+    what only older ones use. `checked` are the columns that earlier revisions have proven to have
+    no nulls, by a validated CHECK.
     """
     up, down = list(statements(upgrade)), list(statements(downgrade))
     created = {name for each in up for name in _CREATED.findall(each.text)}
     found = [f"up: {problem}" for problem in _on_locks(up, created)]
+    found += [f"up: {problem}" for problem in _on_nulls(up, created, checked)]
     if not is_contract:
         found += [f"up: {problem}" for problem in _on_rules(up, _COMPATIBILITY, created)]
     # What the revision created, it may also remove: the next release has stopped by then.
-    return found + [f"down: {problem}" for problem in _on_locks(down, created)]
+    found += [f"down: {problem}" for problem in _on_locks(down, created)]
+    return found + [f"down: {problem}" for problem in _on_nulls(down, created, checked)]
+
+
+def checked_columns(upgrades: Iterable[str]) -> set[_Column]:
+    """Return the columns for which `upgrades` have added and validated a CHECK (… IS NOT NULL)."""
+    added: dict[tuple[str, str], str] = {}  # The column of a constraint.
+    proven = set()
+    for text in upgrades:
+        for table, clauses in _alterations(statements(text)):
+            for check in _NOT_NULL_CHECK.finditer(clauses):
+                added[table, check["name"]] = check["column"]
+            for validation in _VALIDATION.finditer(clauses):
+                if column := added.get((table, validation["name"])):
+                    proven.add((table, column))
+    return proven
+
+
+def _alterations(found: Iterable[Statement]) -> Iterator[tuple[str, str]]:
+    """Yield the table and the clauses of every ALTER TABLE, also of those in a DO block."""
+    for each in found:
+        for alteration in _ALTERATION.finditer(each.text):
+            yield alteration["table"], alteration["clauses"]
+
+
+def _on_nulls(
+    found: list[Statement], created: set[str], checked: Collection[_Column]
+) -> Iterator[str]:
+    for table, clauses in _alterations(found):
+        for match in _SET_NOT_NULL.finditer(clauses):
+            if table not in created and (table, match["column"]) not in checked:
+                yield (
+                    f"SET NOT NULL of {table}.{match['column']} reads the whole table under its"
+                    " lock: add CHECK (… IS NOT NULL) NOT VALID in one revision and VALIDATE it in"
+                    " the next"
+                )
 
 
 def statements(text: str) -> Iterator[Statement]:
@@ -218,15 +288,25 @@ def problems_of(revision: Script) -> list[str]:
     """Return what forbids to apply `revision` while the previous release runs."""
     before = revision.down_revision or "base"
     oldest_head = getattr(revision.module, "oldest_head", None)
+    earlier = [each for each in revisions() if each.revision < revision.revision]
     found = problems(
-        _printed(command.upgrade, f"{before}:{revision.revision}"),
+        _upgrade_of(revision),
         _printed(command.downgrade, f"{revision.revision}:{before}"),
         is_contract=oldest_head is not None,
+        checked=checked_columns(map(_upgrade_of, earlier)),
     )
-    known = {each.revision for each in revisions() if each.revision < revision.revision}
+    if revision.revision in EXEMPT:
+        found = [problem for problem in found if not problem.startswith("down: SET NOT NULL")]
+    known = {each.revision for each in earlier}
     if oldest_head is not None and oldest_head not in known:
         found.append(f"oldest_head is {oldest_head!r}, which is no revision before this one")
     return found
+
+
+@cache
+def _upgrade_of(revision: Script) -> str:
+    before = revision.down_revision or "base"
+    return _printed(command.upgrade, f"{before}:{revision.revision}")
 
 
 def _printed(run: Callable[..., None], span: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.migration_rules import problems, problems_of, revisions
+from tests.migration_rules import EXEMPT, checked_columns, problems, problems_of, revisions
 
 LAST_WITH_A_STOP = "0012"
 """The newest revision of the first release: nothing ran before it."""
@@ -47,7 +47,6 @@ REMOVALS = [
     "ALTER TABLE cards ADD COLUMN network TEXT NOT NULL",
     "ALTER TABLE cards ADD COLUMN rate NUMERIC(10, 2) NOT NULL",
     "ALTER TABLE cards ADD COLUMN a TEXT DEFAULT 'x', ADD COLUMN b TEXT NOT NULL",
-    "ALTER TABLE cards ALTER COLUMN brand SET NOT NULL",
     "ALTER TABLE cards SET SCHEMA other",
     "REVOKE INSERT ON inbox FROM PUBLIC",
     "DO $$ BEGIN EXECUTE format('REVOKE INSERT ON inbox FROM %I', current_user); END $$",
@@ -65,6 +64,9 @@ LONG_LOCKS = [
     "ALTER TABLE entries ADD COLUMN twice BIGINT GENERATED ALWAYS AS (amount * 2) STORED",
     "ALTER TABLE entries ADD CONSTRAINT positive CHECK (amount > 0)",
     "ALTER TABLE entries ADD UNIQUE (recorded_at)",
+    "ALTER TABLE cards ALTER COLUMN brand SET NOT NULL",
+    "ALTER TABLE cards DROP COLUMN network, ALTER brand SET NOT NULL",
+    "DO $$ BEGIN ALTER TABLE cards DROP COLUMN network, ALTER brand SET NOT NULL; END $$",
     "ALTER TABLE cards ADD FOREIGN KEY (customer_id) REFERENCES customers (id)",
     "UPDATE cards SET brand = 'VISA'",
     "UPDATE cards SET brand = 'VISA' WHERE id IN (SELECT id FROM cards LIMIT 1000)",
@@ -122,6 +124,39 @@ def test_a_revision_that_locks_a_table_for_long_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ALLOWED)
 def test_a_revision_that_stops_nobody_is_accepted(text: str) -> None:
     assert problems(in_transaction(text)) == []
+
+
+_ADD = "ALTER TABLE cards ADD CONSTRAINT named CHECK (brand IS NOT NULL) NOT VALID"
+_VALIDATE = "ALTER TABLE cards VALIDATE CONSTRAINT named"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "is_proven"),
+    [
+        ([_ADD, _VALIDATE], True),
+        ([_ADD], False),
+        ([_VALIDATE], False),
+        ([_ADD.replace("cards", "customers"), _VALIDATE], False),
+        ([_ADD.replace("brand", "state"), _VALIDATE], False),
+    ],
+)
+def test_not_null_follows_a_validated_check_of_earlier_revisions(
+    earlier: list[str], *, is_proven: bool
+) -> None:
+    text = in_transaction("ALTER TABLE cards ALTER COLUMN brand SET NOT NULL")
+    checked = checked_columns(map(in_transaction, earlier))
+
+    assert (problems(text, is_contract=True, checked=checked) == []) == is_proven
+    assert (problems("", text, checked=checked) == []) == is_proven
+    assert problems(text, checked=checked), "only a contract may require a value"
+
+
+def test_every_exemption_is_needed() -> None:
+    for revision in revisions():
+        if revision.revision in EXEMPT:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delitem(EXEMPT, revision.revision)
+                assert any("SET NOT NULL" in line for line in problems_of(revision))
 
 
 def test_the_way_back_may_remove_what_the_revision_has_added() -> None:
