@@ -21,13 +21,13 @@ from storm.load.journal import ENQUEUED, Answer, Sent
 from storm.load.population import Cardholder
 from storm.system import ENQUEUE, SUBMIT, System
 
-SHARES: Final = {"events over HTTP": 6, "enqueue": 6, "file": 1}
+SHARES: Final = {"events over HTTP": 4, "enqueue": 4, "file": 1}
 """How often each of these doors is used, relative to the others."""
 
 EventOf = Callable[[Cardholder], dict[str, Any]]
 """Makes an event without a deadline."""
 
-EVENTS_LIMIT: Final = 5
+EVENTS_LIMIT: Final = 3
 """Events of a request, and of a database transaction."""
 
 Note = Callable[[Cardholder, dict[str, Any], str, Lane], Sent]
