@@ -41,7 +41,6 @@ Retry = Callable[[Sequence[Sent], Attempt], Awaitable[None]]
 
 _PATH: Final = "/network-events"
 _FILE_LINES: Final = 30
-_RETRIED: Final = {408, 425, 429, 500, 502, 503, 504}
 _CONNECT_TIMEOUT_S: Final = 4
 _LOOKS: Final = 40  # For the outcomes of what was enqueued, before the next attempt.
 _LOOK_S: Final = 0.1
@@ -90,23 +89,15 @@ class Batches:
                 response = await http.post(f"{self._system.base_url}{_PATH}", json=events)
             except httpx2.TransportError as error:
                 return type(error).__name__
-            if response.status_code in _RETRIED:
-                return str(response.status_code)
-            lines = response.raise_for_status().json()
-            assert len(lines) == len(notes), "one outcome for each event"
-            return self._answered(notes, lines)
+            if not response.is_success:
+                return str(response.status_code)  # One that stays leaves the events without answer.
+            try:
+                lines = response.json()
+            except ValueError:
+                return "the answer is incomplete"
+            return _answered(notes, lines)
 
         await self._retry(notes, attempt)
-
-    @staticmethod
-    def _answered(notes: Sequence[Sent], lines: Sequence[Mapping[str, Any]]) -> str | None:
-        """Note outcomes that were received; return why events have to be sent again."""
-        for note, line in zip(notes, lines, strict=False):
-            if line["outcome"] not in _UNDECIDED:
-                _answer(note, line)
-            note.acknowledged = note.acknowledged or time.time()
-        is_undecided = any(line["outcome"] in _UNDECIDED for line in lines)
-        return "not decided in time" if is_undecided else None
 
     # --- SQL -------------------------------------------------------------------------------------
 
@@ -130,7 +121,7 @@ class Batches:
                         for note in notes:
                             note.acknowledged = time.time()
                     return await _look_up(connection, notes)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except psycopg.Error as error:
                 return type(error).__name__
 
         await self._retry(notes, attempt)
@@ -197,6 +188,18 @@ async def _look_up(connection: psycopg.AsyncConnection[Any], notes: Sequence[Sen
             return None
         await asyncio.sleep(_LOOK_S)
     return "not decided in time"
+
+
+def _answered(notes: Sequence[Sent], lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """Note outcomes that were received; return why events have to be sent again."""
+    for note, line in zip(notes, lines, strict=False):
+        note.acknowledged = note.acknowledged or time.time()
+        if line["outcome"] not in _UNDECIDED:
+            _answer(note, line)
+    if len(lines) < len(notes):
+        return "the answer is incomplete"
+    is_undecided = any(line["outcome"] in _UNDECIDED for line in lines)
+    return "not decided in time" if is_undecided else None
 
 
 def _answer(note: Sent, line: Mapping[str, Any]) -> None:
