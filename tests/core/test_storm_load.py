@@ -1,5 +1,6 @@
 """The doors of the storm that take several events read their answers to the end."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -42,7 +43,7 @@ def test_events_are_sent_again_until_each_has_an_outcome(
 
 
 def test_what_follows_an_authorization_leaves_what_it_says() -> None:
-    changes = {
+    changes: dict[str, Callable[[int, int], int]] = {
         "AUTHORIZATION_INCREMENT": lambda before, amount: before + amount,
         "AUTHORIZATION_ADVICE": lambda _, amount: amount,
         "AUTHORIZATION_REVERSAL": lambda before, amount: before - amount,
