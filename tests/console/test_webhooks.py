@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator
 from html import unescape
+from typing import NoReturn
 
 import httpx2
 import psycopg
 import pytest
 import structlog
+from standardwebhooks import Webhook
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
@@ -15,9 +17,15 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.snapshot_connections import (
+    SnapshotConnections,
+    SnapshotError,
+    SnapshotProblem,
+)
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok
 from tests.console.person import Person, command_of, shown, url_in
+from tests.console.test_accounts import main_of
 from tests.receiver import Receiver
 from tests.waiting import eventually
 
@@ -57,7 +65,17 @@ def sent(person: Person, **more: str) -> dict[str, str]:
 
 
 def act(person: Person, endpoint: str, name: str, **fields: str) -> httpx2.Response:
-    return person.post(f"/webhooks/endpoints/{endpoint}/{name}", sent(person, **fields))
+    form = sent(person, as_of=as_of(person, endpoint), **fields)
+    return person.post(f"/webhooks/endpoints/{endpoint}/{name}", form)
+
+
+def as_of(person: Person, endpoint: str) -> str:
+    """Return which state of the endpoint a form of its page belongs to."""
+    return person.hidden(shown(person.get(f"/webhooks/endpoints/{endpoint}")), "as_of")
+
+
+def away(*_: object) -> NoReturn:
+    raise SnapshotError(SnapshotProblem.AWAY)
 
 
 def followed(person: Person, answer: httpx2.Response) -> str:
@@ -234,6 +252,33 @@ def test_an_endpoint_is_disabled_and_enabled(person: Person, endpoint: str) -> N
     assert "enabled</span>" in enabled
 
 
+def test_a_form_that_is_sent_again_changes_the_endpoint_once(
+    person: Person, api: Api, endpoint: str
+) -> None:
+    form = sent(person, as_of=as_of(person, endpoint))
+    path = f"/webhooks/endpoints/{endpoint}/disable"
+    answers = [person.post(path, form) for _ in range(2)]
+    followed(person, act(person, endpoint, "enable"))
+
+    again = shown(person.post(path, form), 409)
+
+    assert [each.status_code for each in answers] == [303, 303]
+    assert "The endpoint has changed since this form was shown" in again
+    assert ok(api.get(f"/webhooks/endpoints/{endpoint}"))["state"] == "ENABLED"
+
+
+def test_a_change_is_compared_with_the_endpoint_of_the_primary(
+    person: Person, api: Api, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = sent(person, as_of=as_of(person, endpoint))
+
+    monkeypatch.setattr(SnapshotConnections, "snapshot", away)
+    answer = person.post(f"/webhooks/endpoints/{endpoint}/disable", form)
+
+    assert answer.status_code == 303, answer.text
+    assert ok(api.get(f"/webhooks/endpoints/{endpoint}"))["state"] == "DISABLED"
+
+
 def test_what_an_endpoint_has_missed_is_replayed(person: Person, api: Api, endpoint: str) -> None:
     followed(person, act(person, endpoint, "disable"))
     purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
@@ -258,6 +303,22 @@ def test_a_rotated_secret_is_shown_once(person: Person, endpoint: str) -> None:
     assert "whsec_" in first
     assert "whsec_" not in second + later
     assert "the secret was shown once" in second
+
+
+def test_a_rotated_secret_is_shown_when_the_page_cannot_be_read(
+    person: Person, api: Api, receiver: Receiver, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = sent(person, confirmed="yes")
+
+    monkeypatch.setattr(SnapshotConnections, "snapshot", away)
+    page = shown(person.post(f"/webhooks/endpoints/{endpoint}/rotate-secret", form))
+
+    [secret] = set(re.findall(r"whsec_[\w+/=-]+", page))
+    assert "The deliveries could not be read." in page
+    assert "<form" not in main_of(page)  # They would belong to the endpoint as it was before.
+    ok(api.post("/webhooks/test", {"endpointId": endpoint}))
+    last = receiver.received[-1]
+    assert Webhook(secret).verify(last.body, last.headers)
 
 
 def test_ids_of_other_platforms_are_unknown(

@@ -1,5 +1,7 @@
 """Webhooks: endpoints, and what a platform does with them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final
 from urllib.parse import urlencode
@@ -14,13 +16,18 @@ from cardledger.api.console.access.forms import Managing
 from cardledger.api.console.html import formats, rendering
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.routing import console_router, failure, redirect
-from cardledger.api.http.errors import invalid_field, not_found
+from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.responses import Listing
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.snapshot_connections import SnapshotError
 from cardledger.ledger.webhooks import deliveries, endpoints
 from cardledger.ledger.webhooks.deliveries import DeliveryFilters
 from cardledger.schema.wire.common import WebhookDeliveryId, WebhookEndpointId, public_id
 from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.webhooks.endpoints import (
+    WebhookDeliveryResource,
+    WebhookEndpointResource,
+)
 
 _PART: Final = navigation.WEBHOOKS
 _ENDPOINTS: Final = f"{_PART.path}/endpoints"
@@ -29,6 +36,7 @@ _LATEST: Final = 10
 _STATES: Final = {"enable": "ENABLED", "disable": "DISABLED"}
 _REPLAYED_FROM: Final = timedelta(days=1)  # What the form of a replay begins with.
 _MOMENT: Final = TypeAdapter(Moment)
+_CHANGED: Final = (409, "The endpoint has changed since this form was shown; reload its page.")
 
 router = console_router()
 
@@ -80,7 +88,7 @@ async def show_endpoint(
     call: Viewer,
 ) -> Response:
     """Show an endpoint, its latest deliveries, and what can be done with it."""
-    return await _endpoint_page(request, call, endpoint_id, query=query)
+    return _endpoint_page(request, call, await _read(call, endpoint_id), query=query)
 
 
 @router.post(f"{_ENDPOINTS}/{{endpoint_id}}/test")
@@ -102,14 +110,18 @@ async def rotate_secret(
     """Replace the secret, and show the new one: on this answer alone."""
     if action.fields.get("confirmed") != "yes":
         raise invalid_field("confirmed", "confirm that the secret of this endpoint is replaced")
+    before = await _present(action, endpoint_id)
     name = public_id("WebhookEndpoint", endpoint_id)
     answer = await action.run("POST", f"/webhooks/endpoints/{name}/rotate-secret")
     if not answer.is_success:
         return failure(request, answer.status, answer.message)
     secret = answer.body.get("secret")
-    return await _endpoint_page(
-        request, action.call, endpoint_id, secret=secret, was_shown=secret is None
-    )
+    try:
+        shown = await _read(action.call, endpoint_id)
+    except (SnapshotError, ApiError):  # A replica that lags behind may not have the endpoint.
+        # The rotation is committed, and no later answer has the secret: it is shown in any case.
+        shown = _Shown(endpoint=before)
+    return _endpoint_page(request, action.call, shown, secret=secret, was_shown=secret is None)
 
 
 @router.post(f"{_ENDPOINTS}/{{endpoint_id}}/replay")
@@ -141,28 +153,41 @@ async def change_state(
     """Enable or disable an endpoint."""
     if change not in _STATES:
         raise not_found(Code.REFERENCE_NOT_FOUND, "page")
-    name = public_id("WebhookEndpoint", endpoint_id)
-    answer = await action.run("PATCH", f"/webhooks/endpoints/{name}", {"state": _STATES[change]})
+    endpoint = await _present(action, endpoint_id)
+    name, state = public_id("WebhookEndpoint", endpoint_id), _STATES[change]
+    # A PATCH has no Idempotency-Key: a form that is sent again finds an endpoint that has changed.
+    if action.fields.get("as_of") != endpoint.updated_at.isoformat():
+        is_applied = endpoint.state == state
+        return redirect(f"{_ENDPOINTS}/{name}") if is_applied else failure(request, *_CHANGED)
+    answer = await action.run("PATCH", f"/webhooks/endpoints/{name}", {"state": state})
     if not answer.is_success:
         return failure(request, answer.status, answer.message)
     return redirect(f"{_ENDPOINTS}/{name}")
 
 
-async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpoint, by name
-    request: Request,
-    call: ConsoleContext,
-    endpoint_id: WebhookEndpointId,
-    *,
-    query: EndpointQuery | None = None,
-    secret: str | None = None,
-    was_shown: bool = False,
-) -> Response:
-    async with call.snapshot() as connection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """An endpoint with its latest deliveries; None: they could not be read."""
+
+    endpoint: WebhookEndpointResource
+    deliveries: Sequence[WebhookDeliveryResource] | None = None
+    has_more: bool = False
+
+
+async def _present(action: forms.Action, endpoint_id: WebhookEndpointId) -> WebhookEndpointResource:
+    """Return the endpoint as it is now: the snapshot may be that of a replica that lags behind."""
+    async with action.call.reading() as connection:
         endpoint = await endpoints.get(
-            connection, platform_id=call.platform_id, endpoint_id=endpoint_id
+            connection, platform_id=action.call.platform_id, endpoint_id=endpoint_id
         )
-        if endpoint is None:
-            raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
+    return _found(endpoint)
+
+
+async def _read(call: ConsoleContext, endpoint_id: WebhookEndpointId) -> _Shown:
+    async with call.snapshot() as connection:
+        endpoint = _found(
+            await endpoints.get(connection, platform_id=call.platform_id, endpoint_id=endpoint_id)
+        )
         latest = await deliveries.page(
             connection,
             platform_id=call.platform_id,
@@ -170,8 +195,26 @@ async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpo
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
-    name = public_id("WebhookEndpoint", endpoint_id)
-    shown = query or EndpointQuery()
+    return _Shown(endpoint=endpoint, deliveries=latest.items, has_more=latest.last is not None)
+
+
+def _found(endpoint: WebhookEndpointResource | None) -> WebhookEndpointResource:
+    if endpoint is None:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
+    return endpoint
+
+
+def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpoint, by name
+    request: Request,
+    call: ConsoleContext,
+    shown: _Shown,
+    *,
+    query: EndpointQuery | None = None,
+    secret: str | None = None,
+    was_shown: bool = False,
+) -> Response:
+    endpoint, query = shown.endpoint, query or EndpointQuery()
+    name = public_id("WebhookEndpoint", endpoint.id)
     return rendering.page(
         request,
         "webhook_endpoint.html",
@@ -179,12 +222,12 @@ async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpo
         part=_PART,
         endpoint=endpoint,
         name=name,
-        deliveries=latest.items,
-        has_more=latest.last is not None,
+        deliveries=shown.deliveries,
+        has_more=shown.has_more,
         secret=secret,
         was_shown=was_shown,
-        query=shown,
-        since=f"{shown.since or call.now() - _REPLAYED_FROM:%Y-%m-%dT%H:%M}",
+        query=query,
+        since=f"{query.since or call.now() - _REPLAYED_FROM:%Y-%m-%dT%H:%M}",
         key=forms.new_key,
         api=rendering.api_call(request, call, f"/webhooks/endpoints/{name}", endpoint.wire()),
     )
