@@ -1,11 +1,15 @@
 """The search box: what it understands, by index, and what it asks to add."""
 
+import re
+from pathlib import Path
+
 import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import Api, ok
+from cardledger.schema.wire import common
+from tests.api.support import Api, made, ok
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
 
@@ -48,14 +52,111 @@ def test_what_has_no_page_is_named_with_its_address_in_the_api(
     with psycopg.connect(database_url) as owner:
         owner.execute(
             "INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)"
-            " VALUES (%s, %s, %s, '{}', 'INVALID', now())",
+            " VALUES (%s, %s, %s, '{}', 'MALFORMED', now())",
             [key, new_id(), api.tenant.platform_id],
         )
 
     page = shown(person.get("/search", q=f"Rejection:{key}"))
 
     assert "The console has no page for it" in page
-    assert f"/rejections/Rejection:{key}</code>" in page
+    [address] = addresses_in(page)
+    assert ok(api.http.get(address))["id"] == f"Rejection:{key}"
+
+
+def addresses_in(page: str) -> list[str]:
+    return re.findall(r"<code>(http[^<]*)</code>", page)
+
+
+def test_a_deposit_is_found(person: Person, api: Api) -> None:
+    customer = api.customer()["id"]
+    api.fund(api.account(customer)["id"], 5_000)
+    [deposit] = ok(api.get("/transactions", customerId=customer))["data"]
+
+    pages = [
+        shown(person.get("/search", q=text))
+        for text in (deposit["id"], deposit["id"].partition(":")[2])
+    ]
+
+    for page in pages:
+        [address] = addresses_in(page)
+        assert ok(api.http.get(address))["id"] == deposit["id"]
+
+
+def test_a_rejected_event_is_found_by_its_key(
+    person: Person, api: Api, other_platform: Api, database_url: DatabaseUrl
+) -> None:
+    mine, foreign, other = new_id(), new_id(), new_id()
+    with psycopg.connect(database_url) as owner:
+        for key, platform, source in (
+            (mine, api.tenant.platform_id, "visa"),
+            (foreign, other_platform.tenant.platform_id, "visa"),
+            (other, api.tenant.platform_id, "mastercard"),
+        ):
+            owner.execute(
+                "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body,"
+                " reason, recorded_at) VALUES (%s, %s, %s, %s, 'rejected 8123', '{}', 'MALFORMED',"
+                " now())",
+                [key, new_id(), platform, source],
+            )
+
+    page = shown(person.get("/search", q="visa rejected 8123"))
+
+    [address] = addresses_in(page)
+    assert ok(api.http.get(address))["id"] == f"Rejection:{mine}"
+    assert f"Rejection:{foreign}" not in page
+    assert f"Rejection:{other}" not in page
+
+
+def test_what_the_search_does_not_look_for_is_named_with_its_address_in_the_api(
+    person: Person, api: Api
+) -> None:
+    customer = api.customer()["id"]
+    ids = [
+        api.agent(customer)["agent"]["id"],
+        made(api.post("/tokens", {"name": "another", "permissions": ["VIEW"]}))["id"],
+        ok(api.get("/config"))["id"],
+    ]
+
+    for key in ids:
+        page = shown(person.get("/search", q=key))
+
+        assert f"no page for this kind of id: {key.partition(':')[0]}." in page
+        [address] = addresses_in(page)
+        assert ok(api.http.get(address))["id"] == key
+    quote = shown(person.get("/search", q=ids[0].partition(":")[2]))
+    assert "write the whole id" in quote
+
+
+def test_every_kind_of_id_has_an_answer(person: Person, api: Api) -> None:
+    names = set(re.findall(r'"([A-Z]\w+)"', "".join(ID_TYPES.findall(common_source()))))
+    key = new_id()
+
+    pages = {name: shown(person.get("/search", q=f"{name}:{key}")) for name in names}
+
+    nowhere = {name for name, page in pages.items() if "Nothing of this platform" in page}
+    assert nowhere == SEARCHED
+    for name in names - nowhere:
+        for address in addresses_in(pages[name]):
+            answer = api.http.get(address)
+            assert answer.json().get("message") != "Unknown path.", address
+            assert answer.status_code == (200 if name == "PlatformConfig" else 404), address
+
+
+ID_TYPES = re.compile(r"_id_type\((.*)\)")
+SEARCHED = {
+    "Card",
+    "CardTransaction",
+    "Customer",
+    "InternalAccount",
+    "Transaction",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "Rejection",
+}
+
+
+def common_source() -> str:
+    return Path(common.__file__).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +177,7 @@ def test_it_finds_nothing_of_others(person: Person, other_platform: Api) -> None
         card["id"],
         card["id"].partition(":")[2],
         card["platformCardId"],
+        ok(other_platform.get("/transactions", customerId=card["cardholderId"]))["data"][-1]["id"],
         purchase["id"],
         f"{event['source']} {event['reference']}",
         f"{card['last4']} {card['cardholderId']}",

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.console import ROOT
+from cardledger.api.console import ROOT, api_path
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import console_router, redirect
@@ -21,7 +21,27 @@ _PATHS: Final = {
     "WebhookEndpoint": f"{ROOT}/webhooks/endpoints",
 }
 _IN_THE_API: Final = {"Transaction": "/transactions", "Rejection": "/rejections"}
-"""What has no page, by its address in the API."""
+"""What is found and has no page, by its path in the API."""
+
+NOT_SEARCHED: Final[dict[str, tuple[str, ...]]] = {
+    "Agent": ("/agents/{id}",),
+    "AgentAction": (),
+    "BeneficialOwner": ("/beneficial-owners/{id}",),
+    "Document": ("/documents/{id}",),
+    "ExternalAccount": ("/customers/external-accounts/{id}", "/platform/external-accounts/{id}"),
+    "ExternalAccountChallenge": (),
+    "Job": ("/customers/bulk/jobs/{id}",),
+    "Lookup": (),
+    "ParkedEvent": ("/parked-events/{id}",),
+    "PlatformConfig": ("/config",),
+    "Quote": ("/quotes/{id}",),
+    "ScaChallenge": (),
+    "ScaReset": (),
+    "Token": ("/tokens/{id}",),
+    "Verification": ("/verifications/{id}",),
+    "Webhook": (),
+}
+"""What the search does not look for, by the paths of the API that have it."""
 
 router = console_router()
 
@@ -36,7 +56,16 @@ async def find(
     hits = [(hit, _page_of(hit), _address_of(request, hit)) for hit in found.hits]
     if len(hits) == 1 and hits[0][1] is not None:
         return redirect(hits[0][1])
-    return rendering.page(request, "search.html", call=call, query=q, hits=hits, hint=found.hint)
+    return rendering.page(
+        request,
+        "search.html",
+        call=call,
+        query=q,
+        hits=hits,
+        hint=found.hint,
+        unread=found.unread if found.unread in NOT_SEARCHED else None,
+        addresses=_addresses(request, found.unread, q.strip()),
+    )
 
 
 def _page_of(hit: Hit) -> str | None:
@@ -46,4 +75,13 @@ def _page_of(hit: Hit) -> str | None:
 
 def _address_of(request: Request, hit: Hit) -> str | None:
     path = _IN_THE_API.get(hit.resource)
-    return None if path is None else f"{public_root(request)}{path}/{hit.name}"
+    return None if path is None else _address(request, f"{path}/{hit.name}")
+
+
+def _addresses(request: Request, resource: str | None, name: str) -> list[str]:
+    paths = NOT_SEARCHED.get(resource or "", ())
+    return [_address(request, path.format(id=name)) for path in paths]
+
+
+def _address(request: Request, path: str) -> str:
+    return f"{public_root(request)}{api_path(path)}"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Table, select
+from sqlalchemy import ColumnElement, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.schema import tables
@@ -25,19 +25,24 @@ _UUID: Final = re.compile(
 _LAST4: Final = re.compile(r"[0-9]{4}", re.ASCII)
 _MAX_TEXT: Final = 300
 
-# The resources that have pages, by the table of their rows. All have an index on the id.
-_TABLES: Final[dict[str, Table]] = {
-    "CardTransaction": tables.card_transactions,
-    "Card": tables.cards,
-    "Customer": tables.customers,
-    "InternalAccount": tables.internal_accounts,
-    "Transaction": tables.transfers,
-    "WebhookDelivery": tables.webhook_deliveries,
-    "WebhookEndpoint": tables.webhook_endpoints,
-    "Rejection": tables.rejections,
-}
+# What is looked for by its id, with the tables of its rows. All have an index on the id.
+_TABLES: Final[tuple[tuple[str, Table], ...]] = (
+    ("CardTransaction", tables.card_transactions),
+    ("Card", tables.cards),
+    ("Customer", tables.customers),
+    ("InternalAccount", tables.internal_accounts),
+    ("Transaction", tables.transfers),
+    ("Transaction", tables.deposits),
+    ("WebhookDelivery", tables.webhook_deliveries),
+    ("WebhookEndpoint", tables.webhook_endpoints),
+    ("Rejection", tables.rejections),
+)
 
 NOT_FOUND: Final = "Nothing of this platform has this id or name."
+NEEDS_KIND: Final = (
+    "No card transaction, card, customer, account, transfer, deposit, rejection, webhook endpoint"
+    " or delivery of this platform has this id. Of another kind, write the whole id: `Quote:…`."
+)
 NEEDS_MORE: Final = (
     "An issuer's token has no index of its own: add the card or the customer, as in"
     " `token Card:…`. The last four digits of a card need their customer: `4242 Customer:…`. An"
@@ -61,10 +66,14 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found, and what to add to the text when that is nothing."""
+    """What was found, and what to add to the text when that is nothing.
+
+    `unread` is the resource of a public id that is not looked for here.
+    """
 
     hits: Sequence[Hit]
     hint: str
+    unread: str | None = None
 
 
 async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> Found:
@@ -74,8 +83,14 @@ async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> F
         return Found(hits=[], hint=NEEDS_MORE)
     named = _UUID.fullmatch(text)
     if named is not None:
-        hits = [hit async for hit in _by_id(connection, platform_id, named[1], named[2])]
-        return Found(hits=hits, hint=NOT_FOUND)
+        resource = named[1]
+        hits = [hit async for hit in _by_id(connection, platform_id, resource, named[2])]
+        is_read = resource is None or any(resource == name for name, _ in _TABLES)
+        return Found(
+            hits=hits,
+            hint=NEEDS_KIND if resource is None else NOT_FOUND,
+            unread=None if is_read else resource,
+        )
     first, _, second = text.partition(" ")
     second = second.strip()
     hits = [hit async for hit in _by_platform(connection, platform_id, text)]
@@ -89,7 +104,7 @@ async def _by_id(
     connection: AsyncConnection, platform_id: Id, resource: str | None, uuid: str
 ) -> AsyncIterator[Hit]:
     key = Id.parse(uuid)
-    for name, table in _TABLES.items():
+    for name, table in _TABLES:
         if resource not in {None, name}:
             continue
         columns = table.c
@@ -145,6 +160,21 @@ async def _by_event(
     )
     for found in rows:
         yield Hit(resource="CardTransaction", key=found, by="event")
+    rejected = tables.rejections.c
+    rows = await connection.scalars(
+        select(rejected.id)
+        .where(
+            rejected.platform_id == platform_id,
+            # By the hash, which has the index; the reference itself decides.
+            func.md5(rejected.reference) == func.md5(reference),
+            rejected.reference == reference,
+            rejected.source == source,
+        )
+        .order_by(rejected.id.desc())
+        .limit(HIT_LIMIT)
+    )
+    for found in rows:
+        yield Hit(resource="Rejection", key=found, by="event, which was rejected")
 
 
 async def _within(
