@@ -84,7 +84,7 @@ def test_the_card_has_its_sources_and_purchases_and_no_number(
     assert not re.search(r"\d{13,}", words_of(page).replace("-", " "))
     listed = shown(person.get("/cards", platformCardId="card of ada", state="ACTIVE"))
     assert str(card["id"]) in main_of(listed)
-    assert "/cards?limit=50&amp;platformCardId=card+of+ada&amp;state=ACTIVE" in listed
+    assert "platformCardId=card+of+ada&amp;state=ACTIVE" in listed
     closed = ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
     assert "frozen" in main_of(shown(person.get(f"/cards/{closed['id']}")))
     ok(api.patch(f"/cards/{card['id']}", {"state": "ACTIVE"}))

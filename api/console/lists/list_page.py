@@ -1,7 +1,7 @@
 """A page of a list in the order of ids, the newest first, with the same from the API."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
 from fastapi import Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,6 +12,24 @@ from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import Filters, Sent
 from cardledger.api.http.responses import Listing
 from cardledger.ledger.storage.paging import Page, Wanted
+
+LATER_PAGE: Final = (
+    "This is a later page: the command returns the first; send the `nextCursor` of its answer as"
+    " `cursor` for the next one."
+)
+SELECTED: Final = (
+    "The API has no such filter: the command selects within one page of its answer, and may return"
+    " fewer than this page."
+)
+
+
+class Item(Protocol):
+    """What a list has: a resource of the API."""
+
+    def wire(self) -> dict[str, Any]:
+        """Return the JSON object that the API sends."""
+        ...
+
 
 Reader = Callable[[AsyncConnection, Wanted], Awaitable[Page[Any]]]
 """Reads the page that is wanted, of resources of the API."""
@@ -31,7 +49,7 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
 ) -> Response:
     """Return the page that `template` makes of what `read` returns for `filters`.
 
-    `api` is the path of the same list in the API, `selected` as in `rendering.api_call`.
+    `api` is the path of the same list in the API, `selected` as in `list_call`.
     A cursor is valid for one template and these filters.
     """
     listing = Listing(call, f"console {template}", filters)
@@ -45,12 +63,36 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
         sent=Sent(request.query_params),
         items=page.items,
         next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(
-            request,
-            call,
-            api,
-            {"data": [item.wire() for item in page.items]},
-            selected=selected,
-        ),
+        api=list_call(request, call, filters, api, page.items, selected=selected),
         **values,
+    )
+
+
+def list_call(  # noqa: PLR0913 - each by name
+    request: Request,
+    call: ConsoleContext,
+    filters: Filters,
+    path: str,
+    items: Sequence[Item],
+    *,
+    selected: str | None = None,
+    note: str | None = None,
+) -> rendering.ApiCall:
+    """Return the request of the API that lists the `items` of a page, at `path` with its filters.
+
+    `selected` is a condition of `jq` for what the API has no filter of. The note says where the
+    answer cannot be the page, besides what `note` says of this list.
+    """
+    notes = [
+        note,
+        None if selected is None else SELECTED,
+        LATER_PAGE if filters.cursor else None,
+    ]
+    return rendering.api_call(
+        request,
+        call,
+        rendering.with_filters(path, {"limit": str(filters.limit)}, limit="limit"),
+        {"data": [item.wire() for item in items]},
+        selected=selected,
+        note=" ".join(filter(None, notes)) or None,
     )

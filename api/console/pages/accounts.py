@@ -8,6 +8,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import PAGE_ROWS, Filters, Moment, Sent
+from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
 from cardledger.api.http.responses import Listing
@@ -28,6 +29,10 @@ from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.ACCOUNTS
 _CARDS: Final = 10
+_OTHER_ORDER: Final = (
+    "The API lists the oldest first, this page the newest; those of the platform itself are at"
+    " /platform/internal-accounts."
+)
 
 router = console_router()
 
@@ -73,16 +78,18 @@ async def list_accounts(
         items=page.items,
         own=[] if query.customer_id or query.cursor else own,
         next_cursor=listing.next_cursor(page),
-        api=rendering.api_call(
+        api=list_call(
             request,
             call,
+            query,
             rendering.with_filters(
-                "/customers/internal-accounts?limit=50",
+                "/customers/internal-accounts",
                 request.query_params,
                 customerId="customerId",
                 currency="currency",
             ),
-            {"data": [item.wire() for item in page.items]},
+            page.items,
+            note=_OTHER_ORDER,
         ),
     )
 

@@ -78,7 +78,7 @@ async def list_card_transactions(
         template="card_transactions.html",
         part=_PART,
         api=rendering.with_filters(
-            "/transactions?type=CARD",
+            "/transactions?type=CARD&sortOrder=desc",
             request.query_params,
             {"startDate": query.since, "endDate": query.until},
             status="status",

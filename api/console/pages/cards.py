@@ -68,7 +68,7 @@ async def list_cards(
         template="cards.html",
         part=_PART,
         api=rendering.with_filters(
-            "/cards?limit=50",
+            "/cards?sortOrder=desc",
             request.query_params,
             cardholderId="customerId",
             accountId="accountId",

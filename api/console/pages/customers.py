@@ -67,7 +67,7 @@ async def list_customers(
         template="customers.html",
         part=_PART,
         api=rendering.with_filters(
-            "/customers?isIncludingDeleted=true&limit=50",
+            "/customers?isIncludingDeleted=true",
             request.query_params,
             {"createdAfter": query.since, "createdBefore": query.until},
             platformCustomerId="platformCustomerId",

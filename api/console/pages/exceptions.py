@@ -10,6 +10,7 @@ from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Transacting
 from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import Filters, Sent
+from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.http.authentication import require
@@ -30,6 +31,9 @@ from cardledger.schema.wire.customers.accounts import MAX_FUND
 from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.EXCEPTIONS
+_OTHER_ORDER: Final = (
+    "The API lists them by their creation, this page by the event since which they are owed."
+)
 
 router = console_router()
 sandbox_router = console_router()
@@ -70,17 +74,19 @@ async def list_exceptions(
         items=page.items,
         queue_limit=open_exceptions.QUEUE_LIMIT,
         next_cursor=listing.next_cursor(page.last),
-        api=rendering.api_call(
+        api=list_call(
             request,
             call,
+            query,
             rendering.with_filters(
-                "/transactions?type=CARD&status=EXCEPTION",
+                "/transactions?type=CARD&status=EXCEPTION&sortOrder=asc",
                 request.query_params,
                 accountIdentifier="accountId",
                 customerId="customerId",
             ),
-            {"data": [item.resource.wire() for item in page.items]},
+            [item.resource for item in page.items],
             selected=None if query.currency is None else _of_currency(query.currency),
+            note=_OTHER_ORDER,
         ),
     )
 

@@ -15,6 +15,7 @@ from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Managing
 from cardledger.api.console.html import formats, rendering
 from cardledger.api.console.lists.filters import Filters, Moment
+from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.responses import Listing
@@ -74,9 +75,7 @@ async def list_endpoints(
         endpoints=page.items,
         next_cursor=listing.next_cursor(page),
         deliveries=latest.items,
-        api=rendering.api_call(
-            request, call, "/webhooks/endpoints", {"data": [each.wire() for each in page.items]}
-        ),
+        api=list_call(request, call, query, "/webhooks/endpoints", page.items),
     )
 
 
