@@ -1,8 +1,11 @@
 """The journal by time, and the trial balance that a worker has computed."""
 
+import json
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,10 +14,15 @@ from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import journal
-from tests.api.support import Api, new_tenant
-from tests.console.person import Person, shown
+from cardledger.schema.roles import Role
+from tests.api.support import Api, new_tenant, server
+from tests.command_process import run_command
+from tests.console.person import Person, command_of, shown
 from tests.console.test_accounts import main_of, words_of
+from tests.databases import as_role
+from tests.system.support import environment
 from tests.waiting import eventually
 
 GREATEST = 2**63 - 1
@@ -53,17 +61,15 @@ def test_pages_have_each_entry_once(person: Person, card: dict[str, Any]) -> Non
     whole = entries_in(shown(person.get("/journal", limit=100)))
 
     found: list[str] = []
-    query: dict[str, object] = {"limit": 1}
-    while True:
-        page = shown(person.get("/journal", **query))
+    path: str | None = "/journal?limit=1"
+    while path is not None:
+        followed = path
+        page = shown(person.http.get(f"/console{path}"))
         found += entries_in(page)
-        cursor = re.search(r'rel="next" href="[^"]*cursor=([^"&]+)', page)
-        if cursor is None:
-            break
-        query["cursor"] = cursor[1].replace("%3D", "=")
+        path = older(page)
 
     assert found == whole
-    shown(person.get("/journal", limit=1, cursor=f"A{query['cursor']}"[:-1]), 400)
+    shown(person.http.get(f"/console{followed.replace('cursor=', 'cursor=A')}"), 400)
 
 
 def slow(longer_than: str) -> str:
@@ -151,6 +157,64 @@ def test_a_time_that_cannot_be_read_is_said_and_gone_past(
 
     assert "took too long to read and are left out" in words_of(first)
     assert "cleared" in main_of(second)
+
+
+def test_older_entries_of_today_are_there_after_midnight(
+    config: ApiConfig,
+    api: Api,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+) -> None:
+    now = datetime.now(UTC)
+    midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+    clock = [midnight - timedelta(seconds=0.25)]
+    with server(config, clock=lambda: clock[0]) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+        whole = entries_in(shown(visitor.get("/journal", limit=100)))
+        pages = [shown(visitor.get("/journal", limit=1))]
+
+        clock[0] = midnight + timedelta(minutes=1)
+        while path := older(pages[-1]):
+            pages.append(shown(visitor.http.get(f"/console{path}")))
+        fresh = shown(visitor.get("/journal"))
+
+    assert [entry for page in pages for entry in entries_in(page)] == whole
+    assert len(whole) > 1
+    assert "No entry today." in fresh
+
+
+def test_the_command_has_currency_and_account_and_says_what_differs(
+    person: Person,
+    api: Api,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+    app_database_url: DatabaseUrl,
+    tmp_path: Path,
+) -> None:
+    platform = api.tenant.platform_id
+    query = {"since": "2020-01-01", "until": "2100-01-01"}
+
+    def command(**filters: str) -> tuple[list[str], str]:
+        page = shown(person.get("/journal", **query, **filters))
+        return shlex.split(command_of(page)), page
+
+    plain, page = command()
+    of_network, _ = command(kind="NETWORK_SETTLEMENT", currency="USD")
+    of_holds, of_any_currency = command(kind="CARD_HOLDS")
+    of_customers, without_kind = command(kind="CUSTOMER")
+
+    begin = f"cardledger report journal --platform {platform} --from 2020-01-01 --to 2100-01-01"
+    assert plain == [*begin.split(), "--format", "json"]
+    assert of_network == [
+        *begin.split(),
+        *["--currency", "USD", "--account", "NETWORK_SETTLEMENT", "--format", "json"],
+    ]
+    assert of_holds == [*begin.split(), "--account", "CARD_HOLDS", "--format", "json"]
+    assert of_customers == plain
+    assert "by posting day, whole days" in page
+    assert "add --currency" in of_any_currency
+    assert "every account" in without_kind
+    env = environment(DATABASE_URL=as_role(app_database_url, Role.FINANCE))
+    ran = run_command(*of_network[1:], cwd=tmp_path, env=env)
+    assert [row["event"] for row in json.loads(ran.stdout)["rows"]] == ["CLEARED"]
 
 
 def test_filters_are_by_account_of_the_chart_currency_and_time(

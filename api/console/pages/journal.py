@@ -1,12 +1,13 @@
 """The journal by time, and the trial balance as it was last computed."""
 
+from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
-from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import Filters, Moment, Sent
 from cardledger.api.console.lists.placed_listing import PlacedListing
@@ -18,6 +19,14 @@ from cardledger.ledger.queries.trial_balance import TrialBalances
 from cardledger.schema.wire.common import Currency, InternalAccountId, amount, public_id, rfc3339
 
 _PART: Final = navigation.JOURNAL
+_LISTING: Final = "console journal"
+_IN_A_LINK: Final = "%Y-%m-%dT%H:%M:%S"
+_BY_POSTING_DAY: Final = (
+    "The command selects by posting day, whole days; this page by the time when an entry was"
+    " recorded."
+)
+_ALL_KINDS: Final = "It has the entries of every account: it can select one, not all customers'."
+_ONE_CURRENCY: Final = "Where the platform has several currencies, add --currency."
 
 router = console_router()
 
@@ -39,11 +48,14 @@ async def show_journal(
     """List entries, the newest first; those of one account are its statement."""
     if query.account_id is not None:
         name = public_id("InternalAccount", query.account_id)
-        end = f"?until={query.until:%Y-%m-%dT%H:%M:%S}" if query.until else ""
+        end = f"?until={query.until:{_IN_A_LINK}}" if query.until else ""
         return redirect(f"{navigation.ACCOUNTS.path}/{name}{end}")
-    listing = PlacedListing(call, "console journal", query, numbers=journal.PLACE_NUMBERS)
+    listing = PlacedListing(call, _LISTING, query, numbers=journal.PLACE_NUMBERS)
     until = query.until or call.now()
     since = query.since or _beginning_of_day(until)
+    # Of the day that the first page has shown, also after midnight: the next pages name it.
+    fixed = query.model_copy(update={"since": since, "until": until.replace(microsecond=0)})
+    following = PlacedListing(call, _LISTING, fixed, numbers=journal.PLACE_NUMBERS)
     async with call.snapshot() as connection:
         page = await journal.page(
             connection,
@@ -54,7 +66,6 @@ async def show_journal(
             after=listing.after(),
             limit=query.limit,
         )
-    platform = public_id("PlatformConfig", call.platform_id).partition(":")[2]
     return rendering.page(
         request,
         "journal.html",
@@ -62,6 +73,11 @@ async def show_journal(
         part=_PART,
         lists=navigation.BOOKS,
         sent=Sent(request.query_params),
+        following=Sent(
+            request.query_params,
+            since=f"{since:{_IN_A_LINK}}",
+            until=f"{until:{_IN_A_LINK}}",
+        ),
         kinds=[kind.value for kind in Kind],
         since=since,
         until=until,
@@ -69,14 +85,33 @@ async def show_journal(
         entries=page.entries,
         reached=page.reached,
         unread=page.unread,
-        next_cursor=listing.next_cursor(page.next_after),
-        api=rendering.Command(
-            command=(
-                f"cardledger report journal --platform {platform}"
-                f" --from {since:%Y-%m-%d} --to {until:%Y-%m-%d} --format json"
-            ),
-            document=[_wire(entry) for entry in page.entries],
-        ),
+        next_cursor=following.next_cursor(page.next_after),
+        api=_command(call, query, since, until, page.entries),
+    )
+
+
+def _command(
+    call: ConsoleContext,
+    query: JournalQuery,
+    since: datetime,
+    until: datetime,
+    entries: Sequence[Entry],
+) -> rendering.Command:
+    platform = public_id("PlatformConfig", call.platform_id).partition(":")[2]
+    command = f"cardledger report journal --platform {platform}"
+    command += f" --from {since:%Y-%m-%d} --to {until:%Y-%m-%d}"
+    note = _BY_POSTING_DAY
+    if query.currency is not None:
+        command += f" --currency {query.currency}"
+    if query.kind is Kind.CUSTOMER:
+        note += f" {_ALL_KINDS}"
+    elif query.kind is not None:
+        command += f" --account {query.kind.value}"
+        note += "" if query.currency else f" {_ONE_CURRENCY}"
+    return rendering.Command(
+        command=f"{command} --format json",
+        document=[_wire(entry) for entry in entries],
+        note=note,
     )
 
 
