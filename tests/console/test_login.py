@@ -111,6 +111,29 @@ def test_a_token_that_may_not_view_begins_no_session(root: str, config: ApiConfi
     assert "lacks the permission VIEW" in page
 
 
+@pytest.mark.parametrize(
+    ("public_url", "port"),
+    [("https://ledger.example.com", 443), ("http://ledger.example.com:8080/x", 8080)],
+)
+def test_processes_behind_one_proxy_share_a_session(
+    config: ApiConfig, api: Api, public_url: str, port: int
+) -> None:
+    behind = replace(config, public_url=public_url)
+    with (
+        server(behind) as first,
+        server(behind) as second,
+        Person(first) as one,
+        Person(second) as other,
+    ):
+        fields = {"client_id": api.tenant.client_id, "client_secret": api.tenant.client_secret}
+        cookie = one.post("/login", fields).headers["set-cookie"].partition(";")[0]
+
+        pages = [shown(each.http.get(ROOT, headers={"Cookie": cookie})) for each in (one, other)]
+
+    assert cookie.startswith(f"cardledger_console_{port}=")
+    assert all("Log out" in page for page in pages)
+
+
 def test_the_cookie_is_for_this_console_alone(root: str, api: Api) -> None:
     with Person(root) as stranger:
         fields = {"client_id": api.tenant.client_id, "client_secret": api.tenant.client_secret}

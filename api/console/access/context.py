@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,11 +14,12 @@ from cardledger.api.console.access.sessions import Session
 from cardledger.api.console.services import ConsoleServices
 from cardledger.api.http.authentication import require
 from cardledger.api.http.rate_limits import address_of
-from cardledger.api.http.request_context import PlatformContext, services_of
+from cardledger.api.http.request_context import PlatformContext, public_root, services_of
 from cardledger.api.http.routing import REQUESTS
 from cardledger.ledger.platforms.scopes import Permission
 
 COOKIE: Final = "cardledger_console"
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 class NotLoggedInError(Exception):
@@ -52,11 +54,13 @@ def console_of(request: Request) -> ConsoleServices:
 
 
 def cookie_name(request: Request) -> str:
-    """Return the name of the session's cookie.
+    """Return the name of the session's cookie, which is that of the port that browsers connect to.
 
-    Browsers share cookies between the ports of a host, on which there may be several consoles.
+    Browsers share cookies between the ports of a host, on which there may be several consoles; the
+    processes of one console, behind a proxy, share its public URL and have ports of their own.
     """
-    return f"{COOKIE}_{request.scope['server'][1]}"
+    root = urlsplit(public_root(request))
+    return f"{COOKIE}_{root.port or _PORTS[root.scheme]}"
 
 
 async def context_of(request: Request) -> ConsoleContext:
