@@ -135,6 +135,29 @@ def test_a_rejection_with_the_key_of_a_message_is_shown(person: Person, api: Api
     assert "mastercard" not in rejected  # The other sender's message has the same reference.
 
 
+def test_an_identifier_is_copied_as_it_is(person: Person, api: Api) -> None:
+    text = f"\u202e<\"&amp;'\r\u00e9{'x' * 240}"
+    card = api.active_card(platformCardId=text)
+    event = {
+        "type": "AUTHORIZATION",
+        "source": "visa",
+        "reference": "console-copied",
+        "issuerTransactionToken": text,
+        "cardId": card["id"],
+        "amount": 100,
+        "currency": "USD",
+    }
+    api.http.post(f"{api.root}/network-events", json=[event])
+    [purchase] = ok(api.get("/transactions", customerId=card["cardholderId"], type="CARD"))["data"]
+
+    for path in (f"/card-transactions/{purchase['id']}", f"/cards/{card['id']}"):
+        page = shown(person.get(path))
+
+        assert text in [unescape(each) for each in re.findall(r'data-copy="([^"]*)"', page)]
+        assert "<code>⟨U+202E⟩&lt;" in page
+        assert "\u202e" not in page
+
+
 def test_rejections_with_the_token_of_the_purchase_are_shown(
     person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

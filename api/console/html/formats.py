@@ -5,6 +5,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from markupsafe import Markup, escape
+
 from cardledger.schema.wire.common import CURRENCIES, CurrencyAmount
 
 MINUS: Final = "\N{MINUS SIGN}"
@@ -47,6 +49,20 @@ def visible(text: str | None, limit: int = _NAME_CHARACTERS) -> str:
         return ""
     shown = _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text[:limit])
     return shown if len(text) <= limit else f"{shown}…"
+
+
+def attribute(text: str) -> Markup:
+    """Return `text` as the value of an attribute that a script reads: every character of it.
+
+    Invisible ones are references, since a browser would read U+000D as U+000A. Those from U+0080 to
+    U+009F are not: their references are read as other characters.
+    """
+    return Markup(  # noqa: S704 - escaped
+        _INVISIBLE.sub(
+            lambda found: found[0] if "\x7f" <= found[0] <= "\x9f" else f"&#{ord(found[0])};",
+            str(escape(text)),
+        )
+    )
 
 
 def visible_json(text: str) -> str:

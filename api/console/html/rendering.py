@@ -182,6 +182,7 @@ def environment() -> Environment:
         without=_without,
     )
     made.filters.update(
+        attribute=formats.attribute,
         clock=formats.clock,
         decimal=formats.decimal,
         duration=formats.duration,
