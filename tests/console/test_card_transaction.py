@@ -21,6 +21,7 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, LoopWatch, made, new_tenant, ok, server
 from tests.console.person import Person, command_of, shown, url_in
 from tests.console.stories import Stories, play
+from tests.console.test_accounts import main_of
 from tests.waiting import eventually
 
 FIGURE = re.compile(r'data-figure="([^"]+)"><dt>[^<]+</dt><dd>([^<]+)</dd>')
@@ -156,6 +157,67 @@ def test_an_identifier_is_copied_as_it_is(person: Person, api: Api) -> None:
         assert text in [unescape(each) for each in re.findall(r'data-copy="([^"]*)"', page)]
         assert "<code>⟨U+202E⟩&lt;" in page
         assert "\u202e" not in page
+
+
+def test_a_long_descriptor_is_cut(person: Person, api: Api, database_url: DatabaseUrl) -> None:
+    card = api.active_card()["id"]
+    purchase = str(api.authorize(card, 1_250)["id"])
+    with psycopg.connect(database_url) as owner:  # The API takes at most 255 characters.
+        owner.execute(
+            "UPDATE card_transactions SET descriptor = %s WHERE id = %s",
+            ["W" * 4_096, purchase.partition(":")[2]],
+        )
+
+    for path in ("", "/card-transactions", f"/card-transactions/{purchase}", "/journal"):
+        page = main_of(shown(person.get(path)))
+        runs = re.findall("W{9,}", page)
+        assert runs, path
+        assert max(map(len, runs)) <= 120, path
+
+
+@pytest.mark.parametrize(
+    ("currency", "greatest"),
+    [("JPY", "9,223,372,036,854,775,807"), ("KWD", "9,223,372,036,854,775.807")],
+)
+def test_the_picture_has_the_greatest_amount_of_a_currency(
+    root: str, config: ApiConfig, currency: str, greatest: str
+) -> None:
+    tenant = new_tenant(config.database_url, currencies=(currency,))
+    with Api(root, tenant) as api, Person(root) as visitor:
+        visitor.log_in(tenant)
+        customer = api.customer()["id"]
+        card = api.card(customer, [api.account(customer, currency)["id"]])
+        api.wait_for_state(card["id"], "ACTIVE")
+        event = {
+            "type": "CLEARING",  # Nothing has authorized it, and it cannot be declined.
+            "source": "visa",
+            "reference": f"greatest-{currency}",
+            "issuerTransactionToken": "greatest",
+            "cardId": card["id"],
+            "amount": 2**63 - 1,
+            "currency": currency,
+            "merchant": {"descriptor": "SHIPYARD"},
+        }
+        [outcome] = api.http.post(f"{api.root}/network-events", json=[event]).json()
+        assert outcome["outcome"] == "APPLIED", outcome
+        [purchase] = ok(api.get("/transactions", customerId=customer, type="CARD"))["data"]
+
+        page = shown(visitor.get(f"/card-transactions/{purchase['id']}"))
+        exceptions = main_of(shown(visitor.get("/exceptions")))
+
+    picture = page.partition('<table class="story"')[2].partition("</table>")[0]
+    assert f">{greatest}</text>" in picture
+    assert figure_of(page, "settledAmount") == figure_of(page, "owedAmount") == greatest
+    assert greatest in exceptions
+    widths = [int(each) for each in re.findall(r'<rect class="band[^>]* width="(\d+)"', picture)]
+    assert widths
+    assert max(widths) <= 30
+
+
+def figure_of(page: str, name: str) -> str:
+    found = re.search(rf'data-figure="{name}".*?<dd[^>]*>([^<]*)</dd>', page, re.DOTALL)
+    assert found is not None, name
+    return found[1]
 
 
 def test_rejections_with_the_token_of_the_purchase_are_shown(

@@ -2,7 +2,6 @@
 
 import re
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,12 +25,11 @@ from cardledger.schema import compatibility
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, server
+from tests.console.crawling import pages_of
 from tests.console.person import Person, shown
 from tests.console.stories import play
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
-
-LINK = re.compile(r'href="/console([^"#]*)"')
 
 
 def test_versions_schema_and_checks_are_shown(person: Person) -> None:
@@ -185,7 +183,7 @@ def test_no_page_of_a_played_day_has_a_secret(root: str, config: ApiConfig) -> N
         visitor.log_in(tenant)
         cookie = next(iter(visitor.http.cookies.jar)).value
 
-        pages = "".join(_all_pages(visitor))
+        pages = "".join(page for _, page in pages_of(visitor))
 
     secrets = [tenant.client_secret, endpoint["secret"], token["clientSecret"], SECRET_KEY]
     password = conninfo.conninfo_to_dict(config.database_url).get("password")
@@ -199,19 +197,3 @@ def test_no_page_of_a_played_day_has_a_secret(root: str, config: ApiConfig) -> N
 def _number_of(card: dict[str, Any]) -> str:
     key = parse_id("Card", card["id"])
     return card_numbers.number_of(KeyRing(SECRET_KEY), key, card["last4"]).pan
-
-
-def _all_pages(visitor: Person) -> Iterator[str]:
-    """Yield the HTML of every page that a link leads to, at most 120."""
-    waiting, seen = [""], {""}
-    while waiting and len(seen) < 120:
-        path = waiting.pop(0)
-        answer = visitor.http.get(f"/console{path}")
-        if answer.status_code == 303:
-            continue
-        yield answer.text
-        for link in LINK.findall(answer.text):
-            plain = link.replace("&amp;", "&")
-            if plain not in seen and not plain.startswith("/static"):
-                seen.add(plain)
-                waiting.append(plain)
