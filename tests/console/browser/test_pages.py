@@ -1,9 +1,13 @@
 """Every page, in light and dark, on a telephone and on a desk: readable, and from here alone."""
 
+from collections.abc import Mapping
 from typing import Final
 
+import psycopg
 import pytest
 
+from cardledger.embedded.servers import DatabaseUrl
+from tests.api.support import Api, ok
 from tests.console.browser.conftest import Visiting
 from tests.console.stories import Stories
 
@@ -16,37 +20,92 @@ PAGES: Final = (
     "/card-transactions/{exception}",
     "/card-transactions/{declined}",
     "/card-transactions/{hostile}",
+    "/card-transactions/{long}",
+    "/search?q={deposit}",
+    "/search?q=nothing",
+    "/search?q=Quote:019542f5-b3e7-7d02-0000-00000000a1b4",
     "/system",
     "/login",
 )
-"""The addresses below the console; names in braces are those of `Stories`."""
+"""The addresses below the console; names in braces are those of `names`."""
 
 WIDTHS: Final = (380, 1320)
 
 pytestmark = pytest.mark.browser
 
 
+@pytest.fixture(scope="module")
+def names(api: Api, stories: Stories, database_url: DatabaseUrl) -> Mapping[str, str]:
+    """Purchases by what happened, one with a name of 4 KiB, and what the search finds."""
+    card = api.active_card()
+    long = str(api.authorize(card["id"], 1_250)["id"])
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "UPDATE card_transactions SET descriptor = %s WHERE id = %s",
+            ["W" * 4_096, long.partition(":")[2]],
+        )
+    [deposit] = ok(api.get("/transactions", customerId=card["cardholderId"], type="INCOMING"))[
+        "data"
+    ]
+    return {name: getattr(stories, name) for name in Stories.__slots__} | {
+        "long": long,
+        "deposit": deposit["id"],
+    }
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_can_be_read_by_everyone(
-    visit: Visiting, stories: Stories, scheme: str, width: int
+    visit: Visiting, names: Mapping[str, str], scheme: str, width: int
 ) -> None:
     person = visit(scheme=scheme, width=width)
     found = {}
     for path in PAGES:
-        person.open(f"/console{path}".format(**_names(stories)))
+        person.open(f"/console{path}".format(**names))
         found[path] = [*person.violations(), *(["too wide"] if person.overflow() > 0 else [])]
 
     assert found == {path: [] for path in PAGES}
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_works_without_scripts(visit: Visiting, stories: Stories, path: str) -> None:
-    person = visit(path.format(**_names(stories)), with_scripts=False)
+def test_every_page_works_without_scripts(
+    visit: Visiting, names: Mapping[str, str], path: str
+) -> None:
+    person = visit(path.format(**names), with_scripts=False)
 
     assert person.page.get_by_role("heading", level=1).is_visible()
     assert person.page.locator(".copy:visible").count() == 0
 
 
-def _names(stories: Stories) -> dict[str, str]:
-    return {name: getattr(stories, name) for name in Stories.__slots__}
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_is_wider_than_its_window(
+    visit: Visiting, names: Mapping[str, str], path: str, width: int
+) -> None:
+    assert visit(path.format(**names), width=width).overflow() <= 0
+
+
+def test_a_hidden_tab_asks_for_nothing(visit: Visiting, stories: Stories) -> None:
+    assert stories
+    page = visit().page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    # What a browser says of a tab behind another one, which a window without a screen never is.
+    page.clock.install()
+    page.add_init_script(_HIDDEN)
+    page.reload()
+    asked.clear()
+
+    page.clock.run_for(20_000)
+    in_hidden_tab = list(asked)
+    with page.expect_request("**/console/live"):
+        page.evaluate("window.isHidden = false")
+        page.clock.run_for(2_000)
+
+    assert in_hidden_tab == []
+
+
+_HIDDEN: Final = """
+    window.isHidden = true;
+    Object.defineProperty(Document.prototype, "hidden", { get: () => window.isHidden });
+"""
