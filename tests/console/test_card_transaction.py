@@ -220,6 +220,46 @@ def figure_of(page: str, name: str) -> str:
     return found[1]
 
 
+def test_messages_that_are_left_out_are_said(
+    person: Person,
+    api: Api,
+    stories: Stories,
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = f"/card-transactions/{stories.refund}"
+    whole = shown(person.get(path))
+    tip = ok(api.get(f"/transactions/{stories.tip}"))
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO parked (id, customer_id, card_id, issuer_transaction_token, body,"
+            " received_at) SELECT gen_random_uuid(), %s, %s, %s, '{}', now()"
+            " FROM generate_series(1, 2)",
+            [
+                tip["customerId"].partition(":")[2],
+                tip["cardId"].partition(":")[2],
+                tip["issuerTransactionToken"],
+            ],
+        )
+    two = shown(person.get(f"/card-transactions/{stories.tip}"))
+    reject_many(database_url, api, tip["cardId"], tip["issuerTransactionToken"], size=400)
+    rejections = shown(person.get(f"/card-transactions/{stories.tip}"))
+
+    monkeypatch.setattr(purchase_messages, "MESSAGE_LIMIT", 1)
+    newest = shown(person.get(path))
+    more = shown(person.get(f"/card-transactions/{stories.tip}"))
+    with psycopg.connect(database_url) as owner:
+        owner.execute("DELETE FROM parked WHERE body::text = '{}'")
+
+    earlier = "those that caused earlier events are left out"
+    assert [earlier in page for page in (whole, newest)] == [False, True]
+    assert "More than" not in two
+    assert "2 parked" in two
+    assert "More than 1 parked" in more
+    assert "The newest 50 rejections." in rejections
+    assert "rejections.</p>" not in two
+
+
 def test_rejections_with_the_token_of_the_purchase_are_shown(
     person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import platform_figures
 from cardledger.workers.signals.outage_log import DATABASE
-from tests.api.support import Api, closed_port, server
+from tests.api.support import Api, closed_port, new_tenant, server
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
 from tests.waiting import eventually
@@ -47,6 +47,34 @@ def test_more_exceptions_than_are_read_are_at_least_so_many(
     monkeypatch.setattr(platform_figures, "ROW_LIMIT", 1)
 
     assert eventually(lambda: "in at least 2</span>" in shown(person.get("")), timeout_s=20)
+
+
+def test_more_failing_endpoints_than_are_shown_are_said(
+    root: str, config: ApiConfig, database_url: DatabaseUrl
+) -> None:
+    tenant = new_tenant(config.database_url)
+    limit = platform_figures.ENDPOINT_LIMIT
+
+    def fail(count: int) -> None:
+        with psycopg.connect(database_url) as owner:
+            owner.execute(
+                "INSERT INTO webhook_endpoints (id, platform_id, url, event_types, mode, state,"
+                " is_default, failing_since, created_at, updated_at) SELECT gen_random_uuid(), %s,"
+                " 'https://example.com/' || n, '{}', 'PARALLEL', 'ENABLED', false, now(), now(),"
+                " now() FROM generate_series(1, %s) AS n",
+                [tenant.platform_id, count],
+            )
+
+    with Person(root) as visitor:
+        visitor.log_in(tenant)
+        fail(limit)
+        exactly = shown(visitor.get(""))
+        fail(1)
+        more = shown(visitor.get(""))
+
+    notice = f"The first {limit}; there are more."
+    assert [notice in page for page in (exactly, more)] == [False, True]
+    assert more.count("https://example.com/") == limit
 
 
 def test_it_counts_nothing_of_others(person: Person, other_platform: Api, stories: Stories) -> None:  # noqa: ARG001 - the scene

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.queries.console import search
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire import common
 from tests.api.support import Api, made, ok
@@ -140,6 +141,38 @@ def test_every_kind_of_id_has_an_answer(person: Person, api: Api) -> None:
             answer = api.http.get(address)
             assert answer.json().get("message") != "Unknown path.", address
             assert answer.status_code == (200 if name == "PlatformConfig" else 404), address
+
+
+def test_what_is_left_out_is_said(
+    person: Person, api: Api, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = api.active_card()
+    customer, account = card["cardholderId"], card["fundingSources"][0]
+    api.card(customer, [account])
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body, reason,"
+            " recorded_at) SELECT gen_random_uuid(), %s, %s, 'visa', 'often', '{}', 'MALFORMED',"
+            " now() FROM generate_series(1, 20)",
+            [new_id(), api.tenant.platform_id],
+        )
+        owner.commit()
+        exactly = shown(person.get("/search", q="visa often"))
+        owner.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body, reason,"
+            " recorded_at) VALUES (%s, %s, %s, 'visa', 'often', '{}', 'MALFORMED', now())",
+            [new_id(), new_id(), api.tenant.platform_id],
+        )
+        owner.commit()
+    more = shown(person.get("/search", q="visa often"))
+    query = f"{card['last4']} {customer}"
+    monkeypatch.setattr(search, "CARD_LIMIT", 1)
+    of_few = shown(person.get("/search", q=query))
+
+    assert "20 found." in exactly
+    assert "The first 20; there are more." in more
+    assert len(addresses_in(more)) == 20
+    assert "Only the first 1 cards of this customer were looked at." in of_few
 
 
 ID_TYPES = re.compile(r"_id_type\((.*)\)")

@@ -54,7 +54,7 @@ async def find(
     async with call.snapshot() as connection:
         found = await search.find(connection, platform_id=call.platform_id, query=q)
     hits = [(hit, _page_of(hit), _address_of(request, hit)) for hit in found.hits]
-    if len(hits) == 1 and hits[0][1] is not None:
+    if len(hits) == 1 and hits[0][1] is not None and not found.has_more_cards:
         return redirect(hits[0][1])
     return rendering.page(
         request,
@@ -63,6 +63,8 @@ async def find(
         query=q,
         hits=hits,
         hint=found.hint,
+        is_capped=found.is_capped,
+        card_limit=search.CARD_LIMIT if found.has_more_cards else None,
         unread=found.unread if found.unread in NOT_SEARCHED else None,
         addresses=_addresses(request, found.unread, q.strip()),
     )

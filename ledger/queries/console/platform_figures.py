@@ -39,6 +39,9 @@ RATE_PAGES: Final = (50, 300, 1_200)
 REJECTED = "REJECTED"
 """The outcome of a rejection, among those of the decisions."""
 
+ENDPOINT_LIMIT: Final = 20
+"""How many failing endpoints are read at most."""
+
 LOOK_LIMIT_MS = 500
 """How long a look at the rates, or at the outbox, may take for each statement."""
 
@@ -151,7 +154,7 @@ _ENDPOINTS: Final = """
     SELECT id, url, state, disabled_reason, failing_since FROM webhook_endpoints
     WHERE platform_id = :platform AND deleted_at IS NULL
         AND (failing_since IS NOT NULL OR disabled_reason IN ('GONE', 'FAILING'))
-    ORDER BY id LIMIT 20
+    ORDER BY id LIMIT :limit
 """
 
 _VERIFIED: Final = "SELECT verified_at FROM book_verifications ORDER BY id DESC LIMIT 1"
@@ -210,7 +213,8 @@ class PlatformFigures:
 
     depths: Sequence[Depth]
     exceptions: Sequence[OpenExceptions]
-    failing_endpoints: Sequence[FailingEndpoint]
+    failing_endpoints: Sequence[FailingEndpoint]  # At most `ENDPOINT_LIMIT`.
+    has_more_failing: bool
     verified_at: datetime | None
 
 
@@ -229,15 +233,12 @@ class Counts:
 
 async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -> PlatformFigures:
     """Return the figures of a platform; `connection` sees one snapshot."""
+    failing = await _failing(connection, platform_id)
     return PlatformFigures(
         depths=await depths(connection, platform_id=platform_id),
         exceptions=await _exceptions(connection, platform_id, now),
-        failing_endpoints=[
-            FailingEndpoint(**row)
-            for row in (
-                await connection.execute(text(_ENDPOINTS), {"platform": platform_id})
-            ).mappings()
-        ],
+        failing_endpoints=failing[:ENDPOINT_LIMIT],
+        has_more_failing=len(failing) > ENDPOINT_LIMIT,
         verified_at=await connection.scalar(text(_VERIFIED)),
     )
 
@@ -257,6 +258,13 @@ async def depths(connection: AsyncConnection, *, platform_id: Id) -> Sequence[De
         await _outbox(connection),
         await _depth(connection, "webhooks to send", _PENDING, {"platform": platform_id}),
     ]
+
+
+async def _failing(connection: AsyncConnection, platform_id: Id) -> list[FailingEndpoint]:
+    """Return the failing endpoints, and one more than `ENDPOINT_LIMIT` when there are others."""
+    values = {"platform": platform_id, "limit": ENDPOINT_LIMIT + 1}
+    rows = await connection.execute(text(_ENDPOINTS), values)
+    return [FailingEndpoint(**row) for row in rows.mappings()]
 
 
 async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetime) -> Counts:

@@ -95,6 +95,13 @@ class PurchaseMessages:
     rejected: Sequence[RejectedMessage]
     parked: Sequence[ParkedMessage]
     is_capped: bool = False
+    has_more_rejected: bool = False
+    has_more_parked: bool = False
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether messages that caused earlier events are left out."""
+        return bool(self.applied) and min(each.first_event for each in self.applied) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +147,14 @@ def parse(unparsed: UnparsedMessages) -> PurchaseMessages:
         for message, body in unparsed.with_card
         if _names(body, unparsed.card, unparsed.token)
     ]
+    rejected = _merged(unparsed.by_reference, by_token)
     return PurchaseMessages(
         applied=unparsed.applied,
-        rejected=_merged(unparsed.by_reference, by_token),
-        parked=unparsed.parked,
+        rejected=rejected[:MESSAGE_LIMIT],
+        parked=unparsed.parked[:MESSAGE_LIMIT],
         is_capped=unparsed.is_capped,
+        has_more_rejected=len(rejected) > MESSAGE_LIMIT,
+        has_more_parked=len(unparsed.parked) > MESSAGE_LIMIT,
     )
 
 
@@ -155,7 +165,7 @@ def _merged(
     found = {each.id: each for each in by_reference}
     for each in by_token:
         found[each.id] = replace(each, has_reference=each.id in found)
-    return sorted(found.values(), key=lambda each: each.id, reverse=True)[:MESSAGE_LIMIT]
+    return sorted(found.values(), key=lambda each: each.id, reverse=True)
 
 
 async def _applied(
@@ -223,7 +233,7 @@ async def _with_reference(
             tuple_(_REJECTION.source, _REJECTION.reference).in_(sorted(keys)),
         )
         .order_by(_REJECTION.id.desc())
-        .limit(MESSAGE_LIMIT)
+        .limit(MESSAGE_LIMIT + 1)
     )
     return [RejectedMessage(**row, has_reference=True) for row in rows.mappings()]
 
@@ -313,6 +323,6 @@ async def _parked(
             _PARKED.issuer_transaction_token == resource.issuer_transaction_token,
         )
         .order_by(_PARKED.id.desc())
-        .limit(MESSAGE_LIMIT)
+        .limit(MESSAGE_LIMIT + 1)
     )
     return [ParkedMessage(**row) for row in rows.mappings()]

@@ -17,7 +17,10 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 
 HIT_LIMIT: Final = 20
-"""What one search returns at most of each kind."""
+"""What one search returns at most."""
+
+CARD_LIMIT: Final = 200
+"""How many cards of a customer are looked at for last four digits and an issuer's token."""
 
 _UUID: Final = re.compile(
     r"(?:([A-Za-z]{1,40}):)?([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})", re.ASCII
@@ -68,12 +71,17 @@ class Hit:
 class Found:
     """What was found, and what to add to the text when that is nothing.
 
+    `is_capped`: at most so many; others have the same name.
+    `has_more_cards`: of the customer's cards only `CARD_LIMIT` were looked at.
+
     `unread` is the resource of a public id that is not looked for here.
     """
 
     hits: Sequence[Hit]
     hint: str
     unread: str | None = None
+    is_capped: bool = False
+    has_more_cards: bool = False
 
 
 async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> Found:
@@ -94,10 +102,17 @@ async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> F
     first, _, second = text.partition(" ")
     second = second.strip()
     hits = [hit async for hit in _by_platform(connection, platform_id, text)]
+    has_more_cards = False
     if second:
         hits += [hit async for hit in _by_event(connection, platform_id, first, second)]
-        hits += [hit async for hit in _within(connection, platform_id, first, second)]
-    return Found(hits=hits, hint=NOT_FOUND if second else f"{NOT_FOUND} {NEEDS_MORE}")
+        within, has_more_cards = await _within(connection, platform_id, first, second)
+        hits += within
+    return Found(
+        hits=hits[:HIT_LIMIT],
+        hint=NOT_FOUND if second else f"{NOT_FOUND} {NEEDS_MORE}",
+        is_capped=len(hits) > HIT_LIMIT,
+        has_more_cards=has_more_cards,
+    )
 
 
 async def _by_id(
@@ -134,7 +149,10 @@ async def _by_platform(
         ),
     ):
         rows = await connection.scalars(
-            select(key).where(owner == platform_id, column == text).order_by(key).limit(HIT_LIMIT)
+            select(key)
+            .where(owner == platform_id, column == text)
+            .order_by(key)
+            .limit(HIT_LIMIT + 1)
         )
         for found in rows:
             yield Hit(resource=resource, key=found, by=by)
@@ -156,7 +174,7 @@ async def _by_event(
             columns.source == source,
             columns.platform_id == platform_id,
         )
-        .limit(HIT_LIMIT)
+        .limit(HIT_LIMIT + 1)
     )
     for found in rows:
         yield Hit(resource="CardTransaction", key=found, by="event")
@@ -171,7 +189,7 @@ async def _by_event(
             rejected.source == source,
         )
         .order_by(rejected.id.desc())
-        .limit(HIT_LIMIT)
+        .limit(HIT_LIMIT + 1)
     )
     for found in rows:
         yield Hit(resource="Rejection", key=found, by="event, which was rejected")
@@ -179,11 +197,14 @@ async def _by_event(
 
 async def _within(
     connection: AsyncConnection, platform_id: Id, text: str, owner: str
-) -> AsyncIterator[Hit]:
-    """Yield the cards of a customer that end in `text`, and purchases with this token."""
+) -> tuple[list[Hit], bool]:
+    """Return the cards of a customer that end in `text`, and purchases with this token.
+
+    And whether the customer has more cards than were looked at.
+    """
     named = _UUID.fullmatch(owner)
     if named is None or named[1] not in {"Card", "Customer"}:
-        return
+        return [], False
     key = Id.parse(named[2])
     cards = tables.cards.c
     is_owner = (cards.id if named[1] == "Card" else cards.customer_id) == key
@@ -191,21 +212,25 @@ async def _within(
         select(cards.id, cards.customer_id, cards.last4)
         .where(is_owner, cards.platform_id == platform_id)
         .order_by(cards.id)
-        .limit(HIT_LIMIT * 10)
+        .limit(CARD_LIMIT + 1)
     )
-    of_owner = own.all()
-    if _LAST4.fullmatch(text):
-        for card in of_owner:
-            if card.last4 == text:
-                yield Hit(resource="Card", key=card.id, by="last four digits")
+    rows = own.all()
+    of_owner, has_more = rows[:CARD_LIMIT], len(rows) > CARD_LIMIT
     if not of_owner:
-        return
+        return [], False
+    hits = [
+        Hit(resource="Card", key=card.id, by="last four digits")
+        for card in of_owner
+        if _LAST4.fullmatch(text) and card.last4 == text
+    ]
     purchases = tables.card_transactions.c
     conditions: list[ColumnElement[bool]] = [
         purchases.customer_id == of_owner[0].customer_id,
         purchases.card_id.in_([card.id for card in of_owner]),
         purchases.issuer_transaction_token == text,
     ]
-    rows = await connection.scalars(select(purchases.id).where(*conditions).limit(HIT_LIMIT))
-    for found in rows:
-        yield Hit(resource="CardTransaction", key=found, by="issuer's token")
+    with_token = await connection.scalars(
+        select(purchases.id).where(*conditions).limit(HIT_LIMIT + 1)
+    )
+    hits += [Hit(resource="CardTransaction", key=key, by="issuer's token") for key in with_token]
+    return hits, has_more
