@@ -62,6 +62,7 @@ def test_pages_have_each_entry_once(person: Person, card: dict[str, Any]) -> Non
 
     found: list[str] = []
     path: str | None = "/journal?limit=1"
+    followed = ""
     while path is not None:
         followed = path
         page = shown(person.http.get(f"/console{path}"))

@@ -85,8 +85,7 @@ def test_no_page_is_wider_than_its_window(
     assert visit(path.format(**names), width=width).overflow() <= 0
 
 
-def test_a_hidden_tab_asks_for_nothing(visit: Visiting, stories: Stories) -> None:
-    assert stories
+def test_a_hidden_tab_asks_for_nothing(visit: Visiting) -> None:
     page = visit().page
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
