@@ -5,6 +5,7 @@ from typing import Final
 
 import psycopg
 import pytest
+from playwright.sync_api import Request
 
 from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, ok
@@ -88,7 +89,12 @@ def test_no_page_is_wider_than_its_window(
 def test_a_hidden_tab_asks_for_nothing(visit: Visiting) -> None:
     page = visit().page
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+
+    def note(request: Request) -> None:
+        if request.resource_type in {"fetch", "xhr"}:  # Icons are asked for by the browser.
+            asked.append(request.url)
+
+    page.on("request", note)
     # What a browser says of a tab behind another one, which a window without a screen never is.
     page.clock.install()
     page.add_init_script(_HIDDEN)
