@@ -61,7 +61,7 @@ async def unknown_page(request: Request, _call: Viewer, path: str) -> Response:
     """Answer for every other path below the console: with a page, to those who have logged in."""
     if not path:
         return redirect(ROOT)
-    return failure(request, _NOT_FOUND, "")
+    return await failure(request, _NOT_FOUND, "")
 
 
 _absent = console_router()
@@ -70,7 +70,7 @@ _absent = console_router()
 @_absent.post(f"{navigation.SIMULATOR.path}{{path:path}}")
 async def absent_form(request: Request, _call: Viewer) -> Response:
     """Answer for forms of pages that exist in a sandbox only."""
-    return failure(request, _NOT_FOUND, "")
+    return await failure(request, _NOT_FOUND, "")
 
 
 _entrance = APIRouter(include_in_schema=False)

@@ -72,23 +72,23 @@ class ConsoleRoute(APIRoute):
 
         async def shown(request: Request) -> Response:
             if TICKET in request.query_params and request.url.path != LOGIN:
-                return _login(request)
+                return await _login(request)
             try:
                 return await handle(request)
             except NotLoggedInError:
-                return _login(request)
+                return await _login(request)
             except ApiError as error:
-                return failure(request, error.status, error.message)
+                return await failure(request, error.status, error.message)
             except RequestValidationError as error:
-                return _invalid(request, error)
+                return await _invalid(request, error)
             except SnapshotError as error:
-                return _unread(request, error)
+                return await _unread(request, error)
             except UNAVAILABLE_ERRORS as error:
-                return _unavailable(request, error)
+                return await _unavailable(request, error)
             except Exception:  # noqa: BLE001 - logged, and a page
                 # As the outermost middleware does, which would answer with JSON.
                 _log.exception("request failed", path=shown_path(request.url.path))
-                return failure(request, INTERNAL.status, INTERNAL.message)
+                return await failure(request, INTERNAL.status, INTERNAL.message)
 
         return shown
 
@@ -103,20 +103,20 @@ def redirect(path: str) -> Response:
     return Response(status_code=SEE_OTHER, headers=HEADERS | {"Location": path})
 
 
-def failure(request: Request, status: int, message: str) -> Response:
+async def failure(request: Request, status: int, message: str) -> Response:
     """Return the page of a failure."""
     call: ConsoleContext | None = getattr(request.state, "call", None)
     title = _TITLES.get(status, "That did not work")
     if status == _NOT_FOUND:
         message = _UNKNOWN
-    return rendering.page(
+    return await rendering.page(
         request, "failure.html", call=call, status=status, title=title, message=message
     )
 
 
-def _login(request: Request) -> Response:
+async def _login(request: Request) -> Response:
     if request.method != "GET":
-        return failure(request, _FORBIDDEN, _ENDED)
+        return await failure(request, _FORBIDDEN, _ENDED)
     if "hx-request" in request.headers:  # A part of a page: the whole page is to be replaced.
         headers = HEADERS | {"HX-Redirect": LOGIN}
         return Response(status_code=_UNAUTHORIZED, headers=headers)
@@ -127,25 +127,25 @@ def _login(request: Request) -> Response:
     return redirect(f"{LOGIN}?{urlencode(after if ticket is None else {TICKET: ticket} | after)}")
 
 
-def _invalid(request: Request, error: RequestValidationError) -> Response:
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
     complaints = error.errors()
     if any(complaint["loc"][0] == "path" for complaint in complaints):
-        return failure(request, _NOT_FOUND, _UNKNOWN)  # No resource has a malformed id.
+        return await failure(request, _NOT_FOUND, _UNKNOWN)  # No resource has a malformed id.
     named = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints]
-    return failure(request, _BAD_REQUEST, sentence(field_errors(named)))
+    return await failure(request, _BAD_REQUEST, sentence(field_errors(named)))
 
 
-def _unread(request: Request, error: SnapshotError) -> Response:
+async def _unread(request: Request, error: SnapshotError) -> Response:
     """Answer for the console's own connections: what they lack is no outage of the API."""
     counted.refuse(_REFUSALS[error.problem])
     match error.problem:
         case SnapshotProblem.BUSY:
-            return failure(request, _UNAVAILABLE, _BUSY)
+            return await failure(request, _UNAVAILABLE, _BUSY)
         case SnapshotProblem.SLOW:
-            return failure(request, _UNAVAILABLE, _slow(request))
+            return await failure(request, _UNAVAILABLE, _slow(request))
     if isinstance(error.__cause__, Exception):
         _log.warning("console database unavailable", error=message_of(error.__cause__))
-    return failure(request, _UNAVAILABLE, _NO_DATABASE)
+    return await failure(request, _UNAVAILABLE, _NO_DATABASE)
 
 
 def _slow(request: Request) -> str:
@@ -153,13 +153,13 @@ def _slow(request: Request) -> str:
     return f"{_STOPPED} {_NARROW if request.url.path in navigation.FILTERED else _RELOAD}"
 
 
-def _unavailable(request: Request, error: Exception) -> Response:
+async def _unavailable(request: Request, error: Exception) -> Response:
     if isinstance(error, PoolTimeoutError):  # PostgreSQL answers; others have the connections.
         counted.refuse(counted.Refusal.CONNECTIONS)
-        return failure(request, _UNAVAILABLE, _ALL_IN_USE)
+        return await failure(request, _UNAVAILABLE, _ALL_IN_USE)
     if is_cancelled(error):
         counted.refuse(counted.Refusal.TOO_SLOW)
-        return failure(request, _UNAVAILABLE, _slow(request))
+        return await failure(request, _UNAVAILABLE, _slow(request))
     counted.refuse(counted.Refusal.DATABASE_UNAVAILABLE)
     DATABASE.failed(error)
-    return failure(request, _UNAVAILABLE, _NO_DATABASE)
+    return await failure(request, _UNAVAILABLE, _NO_DATABASE)

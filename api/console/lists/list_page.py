@@ -55,7 +55,7 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
     listing = Listing(call, f"console {template}", filters)
     async with call.snapshot() as connection:
         page = await read(connection, listing.wanted(newest_first=True))
-    return rendering.page(
+    return await rendering.page(
         request,
         template,
         call=call,

@@ -68,7 +68,7 @@ async def list_accounts(
         own = await accounts.platform_accounts(
             connection, platform_id=call.platform_id, currency=query.currency
         )
-    return rendering.page(
+    return await rendering.page(
         request,
         "accounts.html",
         call=call,
@@ -123,7 +123,7 @@ async def show_account(
             count_limit=0,
         )
     name = public_id("InternalAccount", account_id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "account.html",
         call=call,

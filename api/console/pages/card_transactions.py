@@ -149,7 +149,7 @@ async def _shown(
     history = await to_thread(purchase_history.fold, events)
     messages = await to_thread(purchase_messages.parse, unparsed)
     name = public_id("CardTransaction", card_transaction_id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "card_transaction.html",
         call=call,

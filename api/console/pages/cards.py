@@ -95,7 +95,7 @@ async def show_card(request: Request, card_id: CardId, call: Viewer) -> Response
             count_limit=0,
         )
     name = public_id("Card", card_id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "card.html",
         call=call,
@@ -126,8 +126,12 @@ async def change_state(
     name, state = public_id("Card", card_id), _STATES[change]
     # A PATCH has no Idempotency-Key: a form that is sent again finds a card that has changed.
     if action.fields.get("as_of") != card.updated_at.isoformat():
-        return redirect(f"{_PATH}/{name}") if card.state == state else failure(request, *_CHANGED)
+        return (
+            redirect(f"{_PATH}/{name}")
+            if card.state == state
+            else await failure(request, *_CHANGED)
+        )
     answer = await action.run("PATCH", f"/cards/{name}", {"state": state})
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     return redirect(f"{_PATH}/{name}")

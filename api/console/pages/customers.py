@@ -110,7 +110,7 @@ async def show_customer(request: Request, customer_id: CustomerId, call: Viewer)
             count_limit=0,
         )
     name = public_id("Customer", customer_id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "customer.html",
         call=call,

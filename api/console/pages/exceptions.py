@@ -65,7 +65,7 @@ async def list_exceptions(
             after=listing.after(),
             limit=query.limit,
         )
-    return rendering.page(
+    return await rendering.page(
         request,
         "exceptions.html",
         call=call,
@@ -105,7 +105,7 @@ async def confirm_fund(
     owing = await _open_exception(call, card_transaction_id)
     missing = owing.missing
     amount = None if missing is None else min(missing.amount, MAX_FUND)
-    return rendering.page(
+    return await rendering.page(
         request,
         "fund_exception.html",
         call=call,
@@ -133,7 +133,7 @@ async def fund(
         "POST", f"/sandbox/internal-accounts/{account}/fund", {"amount": int(amount)}
     )
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     name = public_id("CardTransaction", card_transaction_id)
     return redirect(f"{navigation.CARD_TRANSACTIONS.path}/{name}")
 

@@ -66,7 +66,7 @@ async def show_journal(
             after=listing.after(),
             limit=query.limit,
         )
-    return rendering.page(
+    return await rendering.page(
         request,
         "journal.html",
         call=call,
@@ -121,7 +121,7 @@ async def show_trial_balance(request: Request, call: Viewer) -> Response:
     async with call.snapshot() as connection:
         balances = await trial_balance.read(connection, platform_id=call.platform_id)
     platform = public_id("PlatformConfig", call.platform_id).partition(":")[2]
-    return rendering.page(
+    return await rendering.page(
         request,
         "trial_balance.html",
         call=call,

@@ -42,7 +42,7 @@ async def show_login(
 ) -> Response:
     """Show the form of the login, or begin a session by a ticket."""
     if ticket is None or _is_preview(request):
-        return _form(request, after)
+        return await _form(request, after)
     return await _redeem(request, ticket, after)
 
 
@@ -65,7 +65,9 @@ async def log_in(request: Request) -> Response:
             if error.code is Code.UNAUTHORIZED
             else error.message
         )
-        return _form(request, after, status=error.status, message=message, client_id=client_id)
+        return await _form(
+            request, after, status=error.status, message=message, client_id=client_id
+        )
     return await _begin(request, client_id, after)
 
 
@@ -95,7 +97,7 @@ async def _redeem(request: Request, ticket: str, after: str) -> Response:
     if client_id is None:
         # An unknown ticket is a guess, and guesses are bounded as those of secrets are.
         services.authenticator.count_failure(address_of(request), credential=None)
-        return _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+        return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
     return await _begin(request, client_id, after)
 
 
@@ -103,13 +105,13 @@ async def _begin(request: Request, client_id: str, after: str) -> Response:
     services = services_of(request)
     stamp = await services.authenticator.session_stamp(client_id, address=address_of(request))
     if stamp is None:
-        return _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+        return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
     session = sessions.begin(client_id, stamp, at=services.clock())
     token = await services.authenticator.session_token(
         client_id, stamp, address=address_of(request)
     )
     if token is None:
-        return _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+        return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
     require(token, Permission.VIEW)
     _log.info("console session begun", caller=public_id("Token", token.id))
     response = redirect(_own_path(after))
@@ -118,10 +120,10 @@ async def _begin(request: Request, client_id: str, after: str) -> Response:
     return response
 
 
-def _form(
+async def _form(
     request: Request, after: str, *, status: int = 200, message: str = "", client_id: str = ""
 ) -> Response:
-    return rendering.page(
+    return await rendering.page(
         request,
         "login.html",
         status=status,

@@ -44,7 +44,7 @@ async def _shown(request: Request, call: ConsoleContext, template: str) -> Respo
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
-    return rendering.page(
+    return await rendering.page(
         request,
         template,
         call=call,

@@ -56,7 +56,7 @@ async def find(
     hits = [(hit, _page_of(hit), _address_of(request, hit)) for hit in found.hits]
     if len(hits) == 1 and hits[0][1] is not None and not found.has_more_cards:
         return redirect(hits[0][1])
-    return rendering.page(
+    return await rendering.page(
         request,
         "search.html",
         call=call,

@@ -60,7 +60,7 @@ async def show_simulator(request: Request, call: Viewer) -> Response:
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
-    return rendering.page(
+    return await rendering.page(
         request,
         "simulator.html",
         call=call,
@@ -96,7 +96,7 @@ async def create_cardholder(request: Request, action: Transacting) -> Response:
     try:
         made = await set_up(action, wanted, run_id=fields[forms.KEY])
     except SetUpError as error:
-        return failure(request, error.answer.status, error.answer.message)
+        return await failure(request, error.answer.status, error.answer.message)
     return redirect(f"{_CARDS}/{made.card}")
 
 
@@ -128,7 +128,7 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
         raise invalid_field("purchase", "must be the id of a card transaction") from None
     answer = await action.run("POST", path, body)
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     if name == "balance_inquiry":  # It is not recorded: only this answer shows it.
         return await _card_page(request, call, card_id, query, answer=answer)
     shown = {"purchase": answer.body["id"], "made": name, **sent}
@@ -145,7 +145,7 @@ async def _fund(request: Request, action: Action, card: CardResource) -> Respons
     amount = operations.amount_of(fields, card.currency)
     answer = await action.run("POST", operations.fund_path(account), {"amount": amount.minor_units})
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     shown = {"made": operations.FUND, "amount": fields.get("amount", "")}
     if fields.get("purchase"):
         shown["purchase"] = fields["purchase"]
@@ -193,7 +193,7 @@ async def _card_page(
                 raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
     history = None if events is None else await to_thread(purchase_history.fold, events)
     name = public_id("Card", card_id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "simulator_card.html",
         call=call,

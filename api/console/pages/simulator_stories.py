@@ -63,7 +63,7 @@ async def begin(request: Request, action: Transacting, name: str) -> Response:
     try:
         made = await set_up(action, wanted, run_id=run_id)
     except SetUpError as error:
-        return failure(request, error.answer.status, error.answer.message)
+        return await failure(request, error.answer.status, error.answer.message)
     run = Run(
         id=run_id, card=made.card, account=made.account, purchase=None, currency=made.currency
     )
@@ -121,7 +121,7 @@ async def show(
         currency=history.resource.held_amount.currency.code,
     )
     made = stories.request_of(story, query.step, run)
-    return rendering.page(
+    return await rendering.page(
         request,
         "simulator_story.html",
         call=call,
@@ -151,7 +151,7 @@ async def _play(request: Request, action: Action, story: Story, number: int, run
     wanted = stories.request_of(story, number, run)
     answer = await action.run("POST", wanted.path, wanted.body, key=wanted.key)
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     shown = {
         "run": run.id,
         "card": run.card,

@@ -35,7 +35,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
         depths = await platform_figures.depths(connection, platform_id=call.platform_id)
     recent: RecentRequests | None = request.app.state.recent_requests
     requests = [] if recent is None else recent.of(call.platform_id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "system.html",
         call=call,

@@ -113,7 +113,7 @@ async def show_delivery(
     found = delivery.attempt_list or []
     attempts = found[-_ATTEMPTS:][::-1]
     shown = delivery.model_copy(update={"attempt_list": attempts[::-1]})
-    return rendering.page(
+    return await rendering.page(
         request,
         "webhook_delivery.html",
         call=call,
@@ -144,7 +144,7 @@ async def retry_delivery(
     name = public_id("WebhookDelivery", delivery_id)
     answer = await action.run("POST", f"/webhooks/deliveries/{name}/retry")
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     return redirect(f"{_DELIVERIES}/{name}")
 
 

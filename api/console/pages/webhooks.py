@@ -67,7 +67,7 @@ async def list_endpoints(
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
-    return rendering.page(
+    return await rendering.page(
         request,
         "webhooks.html",
         call=call,
@@ -87,7 +87,7 @@ async def show_endpoint(
     call: Viewer,
 ) -> Response:
     """Show an endpoint, its latest deliveries, and what can be done with it."""
-    return _endpoint_page(request, call, await _read(call, endpoint_id), query=query)
+    return await _endpoint_page(request, call, await _read(call, endpoint_id), query=query)
 
 
 @router.post(f"{_ENDPOINTS}/{{endpoint_id}}/test")
@@ -98,7 +98,7 @@ async def test_endpoint(
     name = public_id("WebhookEndpoint", endpoint_id)
     answer = await action.run("POST", "/webhooks/test", {"endpointId": name})
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     return redirect(f"{_DELIVERIES}/{answer.body['deliveryId']}")
 
 
@@ -113,14 +113,16 @@ async def rotate_secret(
     name = public_id("WebhookEndpoint", endpoint_id)
     answer = await action.run("POST", f"/webhooks/endpoints/{name}/rotate-secret")
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     secret = answer.body.get("secret")
     try:
         shown = await _read(action.call, endpoint_id)
     except (SnapshotError, ApiError):  # A replica that lags behind may not have the endpoint.
         # The rotation is committed, and no later answer has the secret: it is shown in any case.
         shown = _Shown(endpoint=before)
-    return _endpoint_page(request, action.call, shown, secret=secret, was_shown=secret is None)
+    return await _endpoint_page(
+        request, action.call, shown, secret=secret, was_shown=secret is None
+    )
 
 
 @router.post(f"{_ENDPOINTS}/{{endpoint_id}}/replay")
@@ -138,7 +140,7 @@ async def replay_failed(
         body["cursor"] = fields["after"]
     answer = await action.run("POST", "/webhooks/replay", body)
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     shown = {"replayed": answer.body["count"], "since": f"{since:%Y-%m-%dT%H:%M:%S}"}
     if answer.body.get("nextCursor"):
         shown["after"] = answer.body["nextCursor"]
@@ -157,10 +159,10 @@ async def change_state(
     # A PATCH has no Idempotency-Key: a form that is sent again finds an endpoint that has changed.
     if action.fields.get("as_of") != endpoint.updated_at.isoformat():
         is_applied = endpoint.state == state
-        return redirect(f"{_ENDPOINTS}/{name}") if is_applied else failure(request, *_CHANGED)
+        return redirect(f"{_ENDPOINTS}/{name}") if is_applied else await failure(request, *_CHANGED)
     answer = await action.run("PATCH", f"/webhooks/endpoints/{name}", {"state": state})
     if not answer.is_success:
-        return failure(request, answer.status, answer.message)
+        return await failure(request, answer.status, answer.message)
     return redirect(f"{_ENDPOINTS}/{name}")
 
 
@@ -203,7 +205,7 @@ def _found(endpoint: WebhookEndpointResource | None) -> WebhookEndpointResource:
     return endpoint
 
 
-def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpoint, by name
+async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpoint, by name
     request: Request,
     call: ConsoleContext,
     shown: _Shown,
@@ -214,7 +216,7 @@ def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpoint, b
 ) -> Response:
     endpoint, query = shown.endpoint, query or EndpointQuery()
     name = public_id("WebhookEndpoint", endpoint.id)
-    return rendering.page(
+    return await rendering.page(
         request,
         "webhook_endpoint.html",
         call=call,
