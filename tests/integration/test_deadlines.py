@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -15,12 +15,13 @@ import pytest
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.audit import acceptances
 from cardledger.ledger.messaging.timeout_reversals import SOURCE
+from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from cardledger.workers.client import Client, UnavailableError, submit
 from cardledger.workers.process.main import WorkerProcess
-from tests.integration.workers import outcome_types, with_client, working
-from tests.waiting import eventually
+from tests.integration.workers import Result, outcome_types, with_client, working
+from tests.waiting import eventually, limit_s
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 _STALL = """
@@ -43,6 +44,7 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
     with open_world(database_url, app_database_url) as made:
         made.connection.execute(_STALL)
         made.connection.execute(_STALL_REVERSALS)
+        made.connection.execute(_SLOW_CLOCK)
         yield made
 
 
@@ -68,6 +70,30 @@ CREATE TRIGGER stall BEFORE INSERT ON inbox FOR EACH ROW WHEN (NEW.source = '{SO
 """Holds the acceptance of timeout reversals, and of nothing else."""
 
 
+_SLOW_CLOCK = """
+CREATE SCHEMA slow;
+GRANT USAGE ON SCHEMA slow TO PUBLIC;
+CREATE TABLE slow.readings (seconds float);
+GRANT SELECT ON slow.readings TO PUBLIC;
+CREATE FUNCTION slow.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_sleep(seconds) FROM slow.readings;
+    RETURN pg_catalog.clock_timestamp();
+END $$;
+"""
+"""Shadows PostgreSQL's own function: while there is a row, a question takes long to arrive."""
+
+_ON_A_SLOW_CLOCK = "-c search_path=slow,cardledger,pg_catalog"
+
+
+@contextmanager
+def slow_readings(world: World, seconds: float) -> Iterator[None]:
+    world.connection.execute("INSERT INTO slow.readings VALUES (%s)", [seconds])
+    try:
+        yield
+    finally:
+        world.connection.execute("DELETE FROM slow.readings")
+
+
 @contextmanager
 def stalled_reversals(world: World) -> Iterator[None]:
     world.connection.execute("INSERT INTO stalls VALUES (2)")
@@ -91,6 +117,12 @@ def authorization(
 ) -> dict[str, Any]:
     decide_by = client.now() + timedelta(seconds=within_s)
     return world.authorization(cardholder, token, 100, decideBy=decide_by.isoformat())
+
+
+def without_replies(redis_url: str) -> str:
+    """Return another database of the same Redis: the worker's replies do not arrive there."""
+    parts = urlsplit(redis_url)
+    return parts._replace(path=f"/{int(parts.path.removeprefix('/') or 0) + 1}").geturl()
 
 
 def is_idle(world: World) -> bool:
@@ -172,20 +204,79 @@ def test_an_approval_whose_reply_is_lost_is_read_from_the_record_in_time(
     world: World, platform: Id, redis_url: str
 ) -> None:
     cardholder = world.cardholder(platform, 1000)
-    # The worker's replies go to another database of the same Redis, so that none arrives.
-    parts = urlsplit(redis_url)
-    other = parts._replace(path=f"/{int(parts.path.removeprefix('/') or 0) + 1}").geturl()
 
     async def submitting(client: Client) -> tuple[Outcome, bool]:
         event = authorization(world, client, cardholder, "T1", 0.9)
         [outcome] = await client.submit([event])
         return outcome, client.now().isoformat() < event["decideBy"]
 
-    outcome, is_in_time = with_client(world, other, submitting)
+    outcome, is_in_time = with_client(world, without_replies(redis_url), submitting)
 
     assert outcome.outcome is OutcomeType.APPLIED
     assert is_in_time
     assert kinds(world, cardholder) == ["AUTHORIZED", "PULLED"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_deadline_is_kept_although_a_slow_reading_of_the_clock_says_it_has_passed(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    """Taken for late, it was not watched; the engine approved it, and the reply was lost."""
+    cardholder = world.cardholder(platform, 1000)
+    reported: list[Outcome] = []
+
+    async def submitting(client: Client) -> None:
+        [(now,)] = world.rows("SELECT clock_timestamp()")
+        decide_by = now + timedelta(seconds=0.5)
+        assert client.now() > decide_by, "the reading was not slow"
+        event = world.authorization(cardholder, "T1", 100, decideBy=decide_by.isoformat())
+        with suppress(UnavailableError):
+            reported.extend(await client.submit([event]))
+
+    with slow_readings(world, 0.7):
+        on_slow_clock(world, without_replies(redis_url), submitting)
+    eventually(lambda: is_idle(world))
+
+    assert [outcome.outcome for outcome in reported if outcome.is_approval] == []
+    assert world.balance(cardholder) == 1000
+    world.check_books(cardholder)
+
+
+@pytest.mark.usefixtures("worker")
+def test_before_the_first_reading_of_the_clock_no_deadline_is_accepted(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+
+    async def submitting(client: Client) -> list[Outcome]:
+        event = authorization(world, client, cardholder, "T1", limit_s())
+        with pytest.raises(UnavailableError, match="the time of PostgreSQL is not known"):
+            await client.submit([event])
+        without_deadline = await client.submit([world.authorization(cardholder, "T2", 100)])
+        world.connection.execute("DELETE FROM slow.readings")
+        _, outcome = await accepted(world, client, cardholder, "T1", limit_s)
+        return [*without_deadline, outcome]
+
+    with slow_readings(world, 10 * limit_s()):
+        outcomes = on_slow_clock(world, redis_url, submitting)
+
+    assert outcome_types(outcomes) == ["APPLIED", "APPLIED"]
+
+
+def on_slow_clock(
+    world: World, redis_url: str, use: Callable[[Client], Awaitable[Result]]
+) -> Result:
+    """Return what `use` does with a client whose readings of the clock may be slow."""
+
+    async def run() -> Result:
+        engine = async_engine(world.api_url, keyed=True, settings=_ON_A_SLOW_CLOCK)
+        try:
+            async with Client(engine, redis_url, secret_key=SECRET_KEY) as client:
+                return await use(client)
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(run())
 
 
 @pytest.mark.usefixtures("worker")
@@ -307,6 +398,7 @@ async def accepted(
         with suppress(UnavailableError):
             [outcome] = await client.submit([event])
             return event, outcome
+        await asyncio.sleep(0.01)  # It may be refused at once.
     raise AssertionError(f"{token} was not accepted in {TRIES} tries")
 
 

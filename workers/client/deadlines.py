@@ -7,28 +7,20 @@ answer, settles the authorization accordingly (docs/decisions/0036).
 import asyncio
 from asyncio import Task
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.messaging.timeout_reversals import DETAIL
-from cardledger.ledger.storage.database_clock import Reading
-from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
-from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, UnavailableError
+from cardledger.workers.client.database_clock import DatabaseClock
+from cardledger.workers.client.errors import STOPPED, UnavailableError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 from cardledger.workers.client.pending import resolve
 from cardledger.workers.client.timeout_reversals import TimeoutReversals
-from cardledger.workers.signals.outage_log import DATABASE
 
-_NOW: Final = "SELECT clock_timestamp()"
-_READ_INTERVAL_S: Final = 5.0  # Of PostgreSQL's clock.
-_READ_TIMEOUT_S: Final = 1.0
 _MARGIN_S: Final = 0.01  # For an approval on its way from here to the caller.
 _DURABLE_WITHIN_S: Final = 1.0
 _TIMER_LIMIT_S: Final = 3600.0  # A deadline may be years away, a timer of an event loop may not.
@@ -37,53 +29,14 @@ _NOT_ACCEPTED: Final = (
     "the authorization was not accepted before its decideBy and is not recorded; submit it again"
     " with the same reference"
 )
+_TIME_UNKNOWN: Final = (
+    "the time of PostgreSQL is not known yet, so decideBy cannot be kept; the authorization is not"
+    " recorded: submit it again with the same reference"
+)
 _UNKNOWN: Final = (
     "the authorization has no outcome by its decideBy, and its reversal is not recorded yet: it is"
     " not approved; submit it again with the same reference to read its outcome"
 )
-
-
-class DatabaseClock:
-    """The time of PostgreSQL, read every few seconds and continued by the monotonic clock.
-
-    The clock of this process may be wrong; the engine decides by PostgreSQL's.
-    It is ahead of PostgreSQL by at most the round trip of a reading, never behind: a deadline by
-    this clock has not passed in PostgreSQL yet.
-    """
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
-        # Until the first reading there is only the clock of this process.
-        self._reading = Reading(datetime.now(UTC), monotonic())
-
-    def now(self) -> datetime:
-        """Return the present time."""
-        return self._reading.now()
-
-    def monotonic_at(self, moment: datetime) -> float:
-        """Return what `monotonic` shows when PostgreSQL's clock shows `moment`."""
-        return self._reading.received_at + (moment - self._reading.at).total_seconds()
-
-    async def read(self) -> None:
-        """Read the time; without PostgreSQL, the last reading stays."""
-        try:
-            async with asyncio.timeout(_READ_TIMEOUT_S), self._engine.connect() as outer:
-                connection = await driver_async(outer)
-                sent_at = monotonic()
-                cursor = await connection.execute(_NOW)
-                row = await cursor.fetchone()
-        except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
-            DATABASE.failed(error)
-            return
-        DATABASE.succeeded()
-        assert row is not None, "a SELECT without FROM has a row"
-        # As if it had been read when the query was sent: not before it was.
-        self._reading = Reading(row[0], sent_at)
-
-    async def read_again(self) -> None:
-        """Wait a while, then read the time."""
-        await asyncio.sleep(_READ_INTERVAL_S)
-        await self.read()
 
 
 class Deadlines:
@@ -98,24 +51,27 @@ class Deadlines:
         """Give the outcome of `submission` its time limit, if it has a deadline.
 
         A repetition of an authorization whose reversal is not durable yet fails at once: decided
-        before that reversal, it would be reported as approved and then reversed. An authorization
-        that comes after its deadline needs no wait: the engine declines it, and of one that was
-        decided before, the sender gets the record.
+        before that reversal, it would be reported as approved and then reversed. So does an
+        authorization with a deadline while the time of PostgreSQL is not known. One that certainly
+        comes after its deadline needs no wait: the engine declines it, and of one that was decided
+        before, the sender gets the record. One that may come after it is settled at once, for the
+        engine may still approve it.
         """
         body = submission.body
         if body["type"] not in AUTHORIZATIONS:
             return
         if self._reversals.has_queued(body):
-            submission.is_withdrawn = True
-            submission.outcome.set_exception(UnavailableError(_UNKNOWN))
+            _withdraw(submission, _UNKNOWN)
             return
         decide_by = parse_time(body.get("decideBy"))
         if decide_by is None:
             return
-        report_by = self._clock.monotonic_at(decide_by) - _MARGIN_S
-        if report_by > monotonic():
-            submission.report_by = report_by
-            self._wait(submission, report_by)
+        bounds = self._clock.bounds
+        if bounds is None:
+            _withdraw(submission, _TIME_UNKNOWN)
+        elif bounds.passed_from(decide_by) > monotonic():
+            submission.report_by = bounds.reached_from(decide_by) - _MARGIN_S
+            self._wait(submission, submission.report_by)
 
     async def reported(
         self, submissions: Sequence[Submission | MalformedSubmission], results: Sequence[Outcome]
@@ -191,6 +147,12 @@ class Deadlines:
             reason=DeclineReason.DECISION_TIMEOUT,
             detail=DETAIL,
         )
+
+
+def _withdraw(submission: Submission, detail: str) -> None:
+    """Fail `submission`, which is queued and not being written yet."""
+    submission.is_withdrawn = True
+    submission.outcome.set_exception(UnavailableError(detail))
 
 
 async def _without_late(

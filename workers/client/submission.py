@@ -30,12 +30,8 @@ from cardledger.workers.client import parsing, replies
 from cardledger.workers.client.admission import Admission
 from cardledger.workers.client.background import BackgroundTasks
 from cardledger.workers.client.card_routes import CardRoutes
-from cardledger.workers.client.deadlines import (
-    DatabaseClock,
-    Deadlines,
-    late_approvals,
-    undecided,
-)
+from cardledger.workers.client.database_clock import DatabaseClock
+from cardledger.workers.client.deadlines import Deadlines, late_approvals, undecided
 from cardledger.workers.client.errors import STOPPED, ReplyTimeoutError, UnavailableError
 from cardledger.workers.client.inbox_writer import InboxWriter
 from cardledger.workers.client.outcome_lookup import OutcomeLookup
@@ -90,12 +86,12 @@ class Client:
         self._redis: Final = RedisGateway(redis_url)
         self._pending: Final = PendingOutcomes()
         self._routes: Final = CardRoutes(engine)
+        self._clock: Final = DatabaseClock(engine)
         self._admission: Final = Admission()
         self._writer: Final = InboxWriter(
             engine, self._redis, self._pending, self._routes, self.inbox_key, gather_s=gather_s
         )
         self._lookup: Final = OutcomeLookup(engine, self._redis, self._pending)
-        self._clock: Final = DatabaseClock(engine)
         self._reversals: Final = TimeoutReversals(engine, self._redis, self.inbox_key)
         self._deadlines: Final = Deadlines(self._clock, self._reversals)
         self._tasks: Final = BackgroundTasks()

@@ -1,0 +1,86 @@
+"""PostgreSQL's clock as a client knows it: between two bounds, as far apart as a reading took.
+
+The clock of this process may be wrong; the engine decides by PostgreSQL's.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
+from cardledger.workers.signals.outage_log import DATABASE
+
+_NOW: Final = "SELECT clock_timestamp()"
+_READ_INTERVAL_S: Final = 5.0
+_READ_TIMEOUT_S: Final = 1.0
+_READ_AGAIN_S: Final = 0.25  # After a reading that failed or was slow.
+_SLOW_S: Final = 0.05
+_MARGIN_S: Final = 0.01  # Between two readings, the clocks may differ in speed.
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A time that PostgreSQL has read after it was asked and before its reply arrived."""
+
+    at: datetime
+    sent_at: float  # On the clock of `monotonic`, as is the next.
+    received_at: float
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the bounds are far apart."""
+        return self.received_at - self.sent_at > _SLOW_S
+
+    def reached_from(self, moment: datetime) -> float:
+        """Return what `monotonic` shows before PostgreSQL's clock can show `moment`."""
+        return self.sent_at + (moment - self.at).total_seconds()
+
+    def passed_from(self, moment: datetime) -> float:
+        """Return what `monotonic` shows once PostgreSQL's clock certainly shows `moment`."""
+        return self.received_at + (moment - self.at).total_seconds() + _MARGIN_S
+
+
+class DatabaseClock:
+    """The time of PostgreSQL, read every few seconds and continued by the monotonic clock."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._reads_soon = True
+        self.bounds: Bounds | None = None  # None until the first reading: nothing is known then.
+
+    def now(self) -> datetime:
+        """Return the present time, ahead by at most the round trip of the reading, never behind.
+
+        Until the first reading it is the time of this process, by which nothing is decided.
+        """
+        if self.bounds is None:
+            return datetime.now(UTC)
+        return self.bounds.at + timedelta(seconds=monotonic() - self.bounds.sent_at)
+
+    async def read(self) -> None:
+        """Read the time; without PostgreSQL, the last reading stays."""
+        self._reads_soon = True
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S), self._engine.connect() as outer:
+                connection = await driver_async(outer)
+                sent_at = monotonic()
+                cursor = await connection.execute(_NOW)
+                row = await cursor.fetchone()
+                received_at = monotonic()
+        except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
+            DATABASE.failed(error)
+            return
+        DATABASE.succeeded()
+        assert row is not None, "a SELECT without FROM has a row"
+        self.bounds = Bounds(row[0], sent_at, received_at)
+        self._reads_soon = self.bounds.is_slow
+
+    async def read_again(self) -> None:
+        """Wait a while, then read the time."""
+        await asyncio.sleep(_READ_AGAIN_S if self._reads_soon else _READ_INTERVAL_S)
+        await self.read()
