@@ -27,7 +27,10 @@ class Queue:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.admission = Admission(lambda: self.now)
+        self.ahead = timedelta(0)  # PostgreSQL's clock, of the clock of this process.
+        self.admission = Admission(
+            now=lambda: datetime.now(UTC) + self.ahead, clock=lambda: self.now
+        )
         self.undecided: list[Submission] = []
 
     def submit(self, *batch: Submission) -> None:
@@ -94,6 +97,20 @@ async def test_an_authorization_that_would_wait_too_long_is_refused() -> None:
         queue.submit(event(within_s=2))
     queue.submit(event(within_s=30))
     queue.submit(event())  # Without a deadline nothing is late.
+
+
+@in_a_loop
+async def test_the_time_left_is_counted_by_the_clock_of_postgresql() -> None:
+    """By the clock of the process, one 20 s ahead refused authorizations that were in time."""
+    queue = Queue()
+    await queue.fill(1.5)
+    queue.ahead = timedelta(seconds=-28)  # This process is ahead of PostgreSQL.
+
+    queue.submit(event(within_s=2))
+
+    queue.ahead = timedelta(seconds=28)
+    with pytest.raises(OverloadedError):
+        queue.submit(event(within_s=30))
 
 
 @in_a_loop

@@ -8,7 +8,7 @@ at the network, a clearing for example, is never refused.
 from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -38,8 +38,9 @@ class Admission:
     the last second. Of several processes, each sees its own part of both.
     """
 
-    def __init__(self, clock: Clock = monotonic) -> None:
-        """Measure with `clock`, in seconds."""
+    def __init__(self, *, now: Callable[[], datetime], clock: Clock = monotonic) -> None:
+        """Measure with `clock`, in seconds; `now` is the time by which `decideBy` passes."""
+        self._now: Final = now
         self._clock: Final = clock
         # When the latest events were submitted, as many as are undecided. While events are decided
         # in their order, these are the undecided ones; one that waits for a locked account does not
@@ -74,7 +75,10 @@ class Admission:
         if len(bodies) < len(batch) or any(body["type"] not in AUTHORIZATIONS for body in bodies):
             return
         deadlines = [parse_time(body["decideBy"]) for body in bodies if body.get("decideBy")]
-        left_s = min((_seconds_until(deadline) for deadline in deadlines if deadline), default=None)
+        now = self._now()
+        left_s = min(
+            ((deadline - now).total_seconds() for deadline in deadlines if deadline), default=None
+        )
         queued_s = self._clock() - self._submitted[0]
         if len(self._submitted) >= UNDECIDED_LIMIT or (
             left_s is not None
@@ -93,7 +97,3 @@ class Admission:
         if len(self._decided) >= UNDECIDED_LIMIT:
             self._decided.popleft()
         self._decided.append(self._clock())
-
-
-def _seconds_until(deadline: datetime) -> float:
-    return (deadline - datetime.now(UTC)).total_seconds()

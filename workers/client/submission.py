@@ -87,7 +87,7 @@ class Client:
         self._pending: Final = PendingOutcomes()
         self._routes: Final = CardRoutes(engine)
         self._clock: Final = DatabaseClock(engine)
-        self._admission: Final = Admission()
+        self._admission: Final = Admission(now=self._clock.now)
         self._writer: Final = InboxWriter(
             engine, self._redis, self._pending, self._routes, self.inbox_key, gather_s=gather_s
         )
