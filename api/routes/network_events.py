@@ -162,7 +162,7 @@ async def get_network_event(
     source, reference = _key_in(request) or (source, reference)
     call.subjects["network_event"] = f"{source}/{reference}"
     async with call.reading() as outer:
-        outcome = await _outcome(outer, call.platform_id, source, reference, query.card_id)
+        outcome = await _outcome(outer, call, source, reference, query.card_id)
     if outcome is None:
         # Named, so that this is told from a 404 of an unknown path or of another server.
         key = {"source": source, "reference": reference}
@@ -172,7 +172,7 @@ async def get_network_event(
 
 async def _outcome(
     outer: AsyncConnection,
-    platform_id: Id,
+    call: PlatformContext,
     source: str,
     reference: str,
     card_id: Id | None,
@@ -188,15 +188,16 @@ async def _outcome(
     try:
         outcome = await outcomes.find_by_key(
             connection,
-            platform_id=platform_id,
+            platform_id=call.platform_id,
             source=source,
             reference=reference,
+            inbox_key=call.client.inbox_key,
             customer_id=customer_id,
         )
     except SeveralEventsError:
         raise ApiError(Code.CONFLICT, _SEVERAL, details={"parameter": "cardId"}) from None
     return outcome or await rejections.find_by_key(
-        connection, platform_id=platform_id, source=source, reference=reference
+        connection, platform_id=call.platform_id, source=source, reference=reference
     )
 
 

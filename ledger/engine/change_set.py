@@ -63,6 +63,8 @@ class BatchSnapshot:
     """What the database holds about the messages of a batch; their accounts are locked."""
 
     outcomes: Mapping[Key, OutcomeRow] = field(default_factory=dict)
+    # Keys of timeout reversals, decided or not, of authorizations among its messages.
+    reversals: AbstractSet[Key] = frozenset()
     cards: Mapping[Id, Card] = field(default_factory=dict)
     accounts: Mapping[Id, LockedAccount] = field(default_factory=dict)
     roll_ups: Iterable[RollUp] = ()

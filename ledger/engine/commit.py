@@ -34,8 +34,6 @@ from cardledger.ledger.engine.parsing import (
     closings_of,
     key_of,
     receivers_of,
-    repeated_approvals,
-    reversal_key_of,
     settlement_bookings_of,
     suspended_keys,
     timed_out_keys,
@@ -453,13 +451,12 @@ class Engine:
         if books.has_suspense:
             ids = [*reads.ids_of(parked), *reads.suspended_by(adjustments)]
             items = reads.suspense_items(connection, ids, idempotency_keys)
-        if repeated := repeated_approvals(messages, outcomes):
-            outcomes |= reads.outcomes(connection, map(reversal_key_of, repeated))()
         approved = {key: outcomes[key] for key in timed_out if key in outcomes}
         amounts_since = reads.amounts_since(connection, approved.values()) if approved else {}
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,
+            reversals=reads.reversals(connection, messages, outcomes, self._key),
             amounts_since=amounts_since,
             cards=cards_of(),
             accounts=accounts,

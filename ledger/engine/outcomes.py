@@ -10,6 +10,8 @@ A message that is not in the inbox is decided or not accepted yet. Only the reco
 | in `outcomes` under its key, of another message with the same event | `DUPLICATE` |
 | in `outcomes` under its key, of another message with another event | none: to be rejected |
 | nowhere | none: not accepted yet |
+
+To who repeats it, an approval with a timeout reversal, decided or waiting, is a decline.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,6 +24,7 @@ from cardledger.ledger.engine.parsing import key_of, reversal_key_of
 from cardledger.ledger.engine.records import Key
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp, wire
 from cardledger.schema.ids import Id
@@ -35,9 +38,12 @@ _IN_INBOX: Final = """
 """
 
 
-async def find(connection: AsyncConnection[Any], messages: Sequence[Message]) -> dict[Id, Outcome]:
+async def find(
+    connection: AsyncConnection[Any], messages: Sequence[Message], key: InboxKey
+) -> dict[Id, Outcome]:
     """Return the outcomes of those `messages` that are decided, by message id.
 
+    A timeout reversal that waits, verified with `key`, counts as decided.
     Bounds: one statement a table, whatever the number of messages; callers pass at most 1,000.
     """
     by_id = {message.id: message for message in messages}
@@ -51,12 +57,12 @@ async def find(connection: AsyncConnection[Any], messages: Sequence[Message]) ->
         ],
     )
     waiting = {row[0] async for row in cursor}
-    decided = [message for key, message in by_id.items() if key not in waiting]
+    decided = [message for message_id, message in by_id.items() if message_id not in waiting]
     if not decided:
         return {}
     rejected = await _rejections(connection, decided)
     rest = [message for message in decided if message.id not in rejected]
-    return rejected | await _outcomes(connection, rest) if rest else rejected
+    return rejected | await _outcomes(connection, rest, key) if rest else rejected
 
 
 _REJECTED: Final = "SELECT id, reason, detail FROM rejections WHERE id = ANY(%s)"
@@ -82,7 +88,7 @@ _DECIDED: Final = """
 
 
 async def _outcomes(
-    connection: AsyncConnection[Any], messages: Sequence[Message]
+    connection: AsyncConnection[Any], messages: Sequence[Message], inbox_key: InboxKey
 ) -> dict[Id, Outcome]:
     by_id = {message.id: message for message in messages}
     cursor = await connection.execute(_DECIDED, _keys(by_id, map(key_of, messages)))
@@ -97,7 +103,7 @@ async def _outcomes(
         and outcome == OutcomeType.APPLIED
         and by_id[key].body["type"] in AUTHORIZATIONS
     ]
-    reversed_late = await _reversed_late(connection, repeated)
+    reversed_late = await _reversed_late(connection, repeated, inbox_key)
     # Of a first outcome the card transaction as it was then, of a duplicate as it is now.
     firsts = [(row[4], row[5]) for row in rows if row[5] and row[0] == row[1]]
     repeats = [row[4] for row in rows if row[5] and row[0] != row[1]]
@@ -115,13 +121,18 @@ async def _outcomes(
     }
 
 
-async def _reversed_late(connection: AsyncConnection[Any], repeated: Sequence[Message]) -> set[Id]:
+async def _reversed_late(
+    connection: AsyncConnection[Any], repeated: Sequence[Message], inbox_key: InboxKey
+) -> set[Id]:
     """Return which of `repeated`, each of an approval, have a timeout reversal."""
     if not repeated:
         return set()
-    ids = [message.id for message in repeated]
-    cursor = await connection.execute(_DECIDED, _keys(ids, map(reversal_key_of, repeated)))
-    return {row[0] async for row in cursor}
+    keys = {message.id: reversal_key_of(message) for message in repeated}
+    # What waits first, as in `find`.
+    waiting = await timeout_reversals.waiting_async(connection, {*keys.values()}, inbox_key)
+    cursor = await connection.execute(_DECIDED, _keys(keys, keys.values()))
+    decided = {row[0] async for row in cursor}
+    return decided | {key for key, reversal in keys.items() if reversal in waiting}
 
 
 def _keys(ids: Iterable[Id], keys: Iterable[Key]) -> list[Sequence[Any]]:
@@ -176,18 +187,19 @@ class SeveralEventsError(Exception):
     """Events of several cardholders have this source and reference."""
 
 
-async def find_by_key(
+async def find_by_key(  # noqa: PLR0913 - a key and its parts, by name
     connection: AsyncConnection[Any],
     *,
     platform_id: Id,
     source: str,
     reference: str,
+    inbox_key: InboxKey,
     customer_id: Id | None = None,
 ) -> Outcome | None:
     """Return the outcome that is recorded for a key of the platform; None when there is none.
 
-    The card transaction is shown as the event left it. An approval that was reversed, because it
-    could not be reported by `decideBy`, is DECLINED.
+    The card transaction is shown as the event left it. An approval that could not be reported by
+    `decideBy` is DECLINED: it was reversed, or its reversal waits, verified with `inbox_key`.
     Raises: SeveralEventsError when there are several and `customer_id` does not choose one.
     """
     cursor = await connection.execute(_BY_KEY, [reference, source, platform_id, customer_id])
@@ -199,8 +211,8 @@ async def find_by_key(
     [(customer_id, body_hash, recorded, reason, subject_id, sequence)] = rows
     outcome, detail = OutcomeType(recorded), None
     if outcome is OutcomeType.APPLIED:
-        reversal = [body_hash.hex(), timeout_reversals.SOURCE, platform_id, customer_id]
-        if await (await connection.execute(_REVERSED, reversal)).fetchone() is not None:
+        reversal = body_hash.hex(), timeout_reversals.SOURCE, platform_id, customer_id
+        if await _has_timed_out(connection, reversal, inbox_key):
             outcome, reason = OutcomeType.DECLINED, DeclineReason.DECISION_TIMEOUT
             detail = timeout_reversals.DETAIL_AGAIN
     versions = [(subject_id, sequence)] if subject_id and sequence else []
@@ -212,3 +224,11 @@ async def find_by_key(
         detail=detail,
         card_transaction=next((wire(roll_up) for roll_up in then.values()), None),
     )
+
+
+async def _has_timed_out(
+    connection: AsyncConnection[Any], reversal: Key, inbox_key: InboxKey
+) -> bool:
+    if await timeout_reversals.waiting_async(connection, {reversal}, inbox_key):
+        return True
+    return await (await connection.execute(_REVERSED, reversal)).fetchone() is not None

@@ -192,6 +192,11 @@ def timed_out_keys(messages: Iterable[Message]) -> list[Key]:
     return keys
 
 
+def reversals_in(messages: Iterable[Message]) -> set[Key]:
+    """Return the keys of the timeout reversals among `messages`."""
+    return {key_of(message) for message in _of_type(messages, timeout_reversals.TIMEOUT_REVERSAL)}
+
+
 def repeated_approvals(
     messages: Iterable[Message], outcomes: Mapping[Key, OutcomeRow]
 ) -> list[Message]:

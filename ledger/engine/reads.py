@@ -14,6 +14,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.engine.parsing import repeated_approvals, reversal_key_of, reversals_in
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
@@ -25,6 +26,9 @@ from cardledger.ledger.engine.records import (
     Parked,
     SuspenseItem,
 )
+from cardledger.ledger.messaging import timeout_reversals
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.projections import (
     adjustments,
     card_transaction_rows,
@@ -112,6 +116,26 @@ def outcomes(
         return {key: OutcomeRow(key, *rest) for key, rest in rows}
 
     return answer
+
+
+def reversals(
+    connection: Connection[Any],
+    messages: Sequence[Message],
+    decided: Mapping[Key, OutcomeRow],
+    key: InboxKey,
+) -> set[Key]:
+    """Return the keys of timeout reversals that are known of the authorizations in `messages`.
+
+    Those among `messages`, and of the authorizations that repeat an approval among the outcomes
+    `decided` those that wait in the inbox, whatever their place there, or are decided. What waits
+    is read first: what has left the inbox by then has an outcome.
+    """
+    known = reversals_in(messages)
+    keys = {reversal_key_of(repeated) for repeated in repeated_approvals(messages, decided)} - known
+    if keys:
+        known |= timeout_reversals.waiting(connection, keys, key)
+        known |= outcomes(connection, keys - known)().keys()
+    return known
 
 
 _AMOUNTS_SINCE: Final = """

@@ -6,11 +6,19 @@ was approved is reversed, one that is not decided yet is declined. So neither th
 two messages are decided nor the clock of any process matters (docs/decisions/0036).
 """
 
+from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from cardledger.ledger.messaging.inbox import Message
+from psycopg import AsyncConnection, Connection
+
+from cardledger.ledger.messaging.inbox import Lane, Message, shard_of
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+
+Key = tuple[str, str, Id, Id]
+"""The idempotency key of a timeout reversal: reference, source, platform and customer."""
 
 TIMEOUT_REVERSAL: Final = "TIMEOUT_REVERSAL"
 """Type of the message; the ledger sends it to itself, it is not a network event."""
@@ -66,3 +74,53 @@ def reference_of(authorization: Message) -> str:
     It is the hash of the event, which includes its source and reference.
     """
     return authorization.body_hash.hex()
+
+
+# There is no index by reference: the queues of the cardholders are read, in their index, which has
+# the customer. Their other messages are not.
+_WAITING: Final = f"""
+    SELECT lane, shard, id, customer_id, platform_id, source, reference, body::text, body_hash,
+        reply_to, received_at, mac
+    FROM inbox
+    WHERE lane = ANY(%s::int2[]) AND shard = ANY(%s::int2[]) AND customer_id = ANY(%s::uuid[])
+        AND source = '{SOURCE}' AND reference = ANY(%s::text[])
+"""
+
+
+def waiting(connection: Connection[Any], keys: Collection[Key], key: InboxKey) -> set[Key]:
+    """Return those of `keys` whose timeout reversals wait to be decided.
+
+    Only those that `key` verifies: another row of the inbox is never decided.
+    Bounds: reads the index of the queues of these cardholders; for what is rare.
+    """
+    if not keys:
+        return set()
+    return _verified(connection.execute(_WAITING, _queues_of(keys)).fetchall(), key) & {*keys}
+
+
+async def waiting_async(
+    connection: AsyncConnection[Any], keys: Collection[Key], key: InboxKey
+) -> set[Key]:
+    """Do as `waiting` does, for an event loop."""
+    if not keys:
+        return set()
+    cursor = await connection.execute(_WAITING, _queues_of(keys))
+    return _verified(await cursor.fetchall(), key) & {*keys}
+
+
+def _queues_of(keys: Collection[Key]) -> list[list[Any]]:
+    """Return the parameters of `_WAITING`: lanes, shards, customers and references."""
+    customers = {customer_id for *_, customer_id in keys}
+    shards = {shard_of(customer_id) for customer_id in customers}
+    references = [reference for reference, *_ in keys]
+    return [[int(lane) for lane in Lane], sorted(shards), list(customers), references]
+
+
+def _verified(rows: Iterable[tuple[Any, ...]], key: InboxKey) -> set[Key]:
+    found = set()
+    for lane, *columns in rows:
+        [is_verified] = key.verify_all(lane, [tuple(columns)])
+        if is_verified:
+            _, _, customer_id, platform_id, source, reference, *_ = columns
+            found.add((reference, source, platform_id, customer_id))
+    return found

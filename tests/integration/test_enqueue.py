@@ -169,7 +169,11 @@ def recorded(world: World, cardholder: Cardholder, reference: str) -> Outcome | 
     async def find(platform_id: Id) -> Outcome | None:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
             decided = await outcomes.find_by_key(
-                connection, platform_id=platform_id, source="test", reference=reference
+                connection,
+                platform_id=platform_id,
+                source="test",
+                reference=reference,
+                inbox_key=INBOX_KEY,
             )
             return decided or await rejections.find_by_key(
                 connection, platform_id=platform_id, source="test", reference=reference

@@ -273,7 +273,7 @@ def test_a_parked_message_is_decided_and_a_malformed_one_is_rejected(
 def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
     async def look() -> dict[Id, Outcome]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await find(connection, messages)
+            return await find(connection, messages, INBOX_KEY)
 
     return asyncio.run(look())
 

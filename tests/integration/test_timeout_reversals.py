@@ -13,19 +13,22 @@ from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.audit import acceptances, verification
+from cardledger.ledger.engine.outcomes import find_by_key
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.ids import first_id_at, new_id
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.outcomes import OutcomeType
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from tests.integration.test_inbox import found
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DEADLINE = NOON + timedelta(seconds=2)
+HOUR = timedelta(hours=1)
 Event = dict[str, Any]
 
 
@@ -158,6 +161,92 @@ def test_in_no_order_and_by_no_clock_is_an_approval_left(
     [last] = process(world, cardholder, repetition)
     assert (last.outcome, last.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.DECLINED)
     assert last.reason == "DECISION_TIMEOUT"
+
+
+def is_declined(decided: Decided | Outcome) -> bool:
+    return (decided.outcome, decided.first_outcome, decided.reason) == (
+        OutcomeType.DUPLICATE,
+        OutcomeType.DECLINED,
+        "DECISION_TIMEOUT",
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 2], ids=["apart", "in one batch"])
+@pytest.mark.parametrize("lane", Lane)
+def test_a_repetition_that_is_decided_before_the_reversal_does_not_read_as_approved(
+    world: World, cardholder: Cardholder, lane: Lane, batch_size: int
+) -> None:
+    """The reversal came first, and has a later id: the clock of its writer is ahead."""
+    event = authorization(world, cardholder, 300)
+    process(world, cardholder, event)
+    later = event | {"decideBy": (DEADLINE + timedelta(hours=1)).isoformat()}
+    ahead = first_id_at(datetime.now(UTC) + timedelta(seconds=1))
+    world.accept_messages([replace(reversal_of(cardholder, event), lane=lane, id=ahead)])
+    [again] = world.accept([(cardholder, later)])
+    engine = world.engine(clock=lambda: NOON, batch_size=batch_size)
+    steps: list[Decided] = []
+
+    engine.step(Lane.LIVE, [cardholder.shard], steps.extend)
+    looked_up = found(world, [again])[again.id]
+    recorded = recorded_of(world, again)
+    for each in Lane:
+        world.drain(engine, each)
+
+    assert is_declined(steps[0])
+    assert is_declined(looked_up)
+    assert recorded is OutcomeType.DECLINED
+    assert is_whole(world, cardholder)
+
+
+def test_a_first_submission_is_not_reported_as_approved_beside_its_reversal(
+    world: World, cardholder: Cardholder
+) -> None:
+    """It was reported as approved, and reversed by the next message of the same batch."""
+    event = authorization(world, cardholder, 300)
+    world.accept([(cardholder, event), (cardholder, event)])
+    world.accept_messages([reversal_of(cardholder, event)])
+
+    first, again, reversal = world.drain(world.engine(clock=lambda: NOON))
+
+    assert (first.outcome, first.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert is_declined(again)
+    assert reversal.outcome is OutcomeType.APPLIED
+    assert is_whole(world, cardholder)
+
+
+def test_a_forged_reversal_declines_nothing(world: World, cardholder: Cardholder) -> None:
+    event = authorization(world, cardholder, 300)
+    process(world, cardholder, event)
+    later = replace(reversal_of(cardholder, event), id=first_id_at(datetime.now(UTC) + HOUR))
+    inbox.accept(world.connection, [later], InboxKey("another key of at least 32 characters"))
+    [again] = world.accept([(cardholder, event)])
+    engine = world.engine(clock=lambda: NOON, batch_size=1)
+    steps: list[Decided] = []
+
+    engine.step(Lane.LIVE, [cardholder.shard], steps.extend)
+    looked_up = found(world, [again])[again.id]
+    world.drain(engine)
+
+    assert [steps[0].first_outcome, looked_up.first_outcome] == [OutcomeType.APPLIED] * 2
+    assert recorded_of(world, again) is OutcomeType.APPLIED
+    assert world.account(cardholder)["held"] == 300
+
+
+def recorded_of(world: World, message: Message) -> OutcomeType | None:
+    """Return what `GET /network-events/{source}/{reference}` returns."""
+
+    async def find() -> Outcome | None:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            return await find_by_key(
+                connection,
+                platform_id=message.platform_id,
+                source=message.source,
+                reference=message.reference,
+                inbox_key=INBOX_KEY,
+            )
+
+    outcome = asyncio.run(find())
+    return outcome.outcome if outcome else None
 
 
 def test_a_reversal_before_its_authorization_declines_it_for_good(

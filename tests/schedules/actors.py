@@ -163,7 +163,7 @@ class LookingUp:
         async with self.database.connect() as connection:
             raw = await driver_async(connection)
             for _ in range(3):
-                found = await outcomes.find(raw, [self.message])
+                found = await outcomes.find(raw, [self.message], INBOX_KEY)
                 await connection.rollback()
                 self.answer = found.get(self.message.id)
                 if self.answer:

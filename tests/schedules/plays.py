@@ -1,12 +1,16 @@
 """What a few processes do at once, and what must hold wherever one of them is preempted."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any, Final
 
 from cardledger.ledger.cards.lifecycle import CardChange
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.messaging import timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.ids import first_id_at
 from cardledger.schema.wire.outcomes import OutcomeType
 from tests.schedules.actors import (
     Act,
@@ -17,7 +21,7 @@ from tests.schedules.actors import (
 )
 from tests.schedules.driver import with_preemptions
 from tests.schedules.scenarios import AUTHORIZED, event, timeout_reversal
-from tests.schedules.stage import Stage, Theatre
+from tests.schedules.stage import Stage, Theatre, far_ahead
 
 Play = Callable[[Stage], Sequence[Act]]
 """Sets a stage and returns what the processes on it do."""
@@ -136,6 +140,32 @@ def looks_up_no_answer_to_another_body(theatre: Theatre) -> Check:
 
         answer = looking_up.answer
         assert answer is None or answer.outcome is OutcomeType.REJECTED, preemptions
+        return [actor.boundaries for actor in actors]
+
+    return check
+
+
+def looks_up_no_approval_that_is_reversed(theatre: Theatre) -> Check:
+    """Return the check that a client which repeats a reversed authorization reads no approval.
+
+    The reversal is durable before the repetition, and has a later id. A batch has two messages:
+    another one is between them.
+    """
+    authorization = event("AUTHORIZATION", 10, reference="r")
+
+    def check(preemptions: Mapping[int, int]) -> Sequence[int]:
+        stage = theatre.stage([authorization])
+        events = stage.messages([authorization, event("CLEARING", 5, "T2")])
+        repeated, between = addressed(stage.cardholder, events)
+        reversal = timeout_reversals.reversal_of(repeated, at=datetime.now(UTC))
+        reversal = replace(reversal, id=first_id_at(far_ahead()))
+        stage.world.accept_messages([reversal, repeated, between])
+        looking_up = LookingUp(stage.world, repeated)
+
+        actors = theatre.play([stage.draining(0), looking_up], with_preemptions(preemptions))
+
+        answer = looking_up.answer
+        assert answer is None or answer.first_outcome is OutcomeType.DECLINED, preemptions
         return [actor.boundaries for actor in actors]
 
     return check

@@ -7,6 +7,7 @@ from tests.schedules.plays import (
     Play,
     leaves_what_one_after_the_other_would,
     looks_up_no_answer_to_another_body,
+    looks_up_no_approval_that_is_reversed,
     single_preemptions,
 )
 from tests.schedules.stage import Theatre
@@ -14,6 +15,13 @@ from tests.schedules.stage import Theatre
 
 def test_a_look_up_never_gives_the_answer_to_another_body(theatre: Theatre) -> None:
     check = looks_up_no_answer_to_another_body(theatre)
+
+    for preemption in single_preemptions(check):
+        check(preemption)
+
+
+def test_a_look_up_after_a_timeout_reversal_never_reads_an_approval(theatre: Theatre) -> None:
+    check = looks_up_no_approval_that_is_reversed(theatre)
 
     for preemption in single_preemptions(check):
         check(preemption)

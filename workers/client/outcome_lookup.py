@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.engine import outcomes as recorded_outcomes
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.pending import PendingOutcomes
@@ -24,11 +25,15 @@ _PATIENCE_UNDER_LOAD_S: Final = 5.0  # The same while replies to other messages 
 class OutcomeLookup:
     """Resolves pending outcomes from the database."""
 
-    def __init__(self, engine: AsyncEngine, redis: RedisGateway, pending: PendingOutcomes) -> None:
+    def __init__(
+        self, engine: AsyncEngine, redis: RedisGateway, pending: PendingOutcomes, key: InboxKey
+    ) -> None:
+        """Read through `engine`; `key` verifies what waits in the inbox."""
         # Each statement sees what is committed by then, in a database transaction or without one.
         self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._redis: Final = redis
         self._pending: Final = pending
+        self._key: Final = key
         self._look_s = 0.0  # How long the last look-up took.
 
     async def poll(self) -> None:
@@ -41,7 +46,8 @@ class OutcomeLookup:
         began = monotonic()
         try:
             async with self._autocommit.connect() as outer:
-                outcomes = await recorded_outcomes.find(await driver_async(outer), overdue)
+                connection = await driver_async(outer)
+                outcomes = await recorded_outcomes.find(connection, overdue, self._key)
         except DATABASE_UNAVAILABLE as error:
             DATABASE.failed(error)
             return

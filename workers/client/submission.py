@@ -91,7 +91,7 @@ class Client:
         self._writer: Final = InboxWriter(
             engine, self._redis, self._pending, self._routes, self.inbox_key, gather_s=gather_s
         )
-        self._lookup: Final = OutcomeLookup(engine, self._redis, self._pending)
+        self._lookup: Final = OutcomeLookup(engine, self._redis, self._pending, self.inbox_key)
         self._reversals: Final = TimeoutReversals(engine, self._redis, self.inbox_key)
         self._deadlines: Final = Deadlines(self._clock, self._reversals)
         self._tasks: Final = BackgroundTasks()

@@ -60,6 +60,7 @@ class Batch:
         self._changes: Final = ChangeSet(snapshot, now=now)
         self.writes: Final = self._changes.writes
         self._outcomes: Final = dict(snapshot.outcomes)  # Also those of this batch.
+        self._reversals: Final = snapshot.reversals
         answers = RailAnswers(rail)
         self._recovery: Final = Recovery(self._changes, answers)
         self._suspense: Final = Suspense(self._changes)
@@ -138,6 +139,10 @@ class Batch:
             after.state.sequence if after else None,
         )
         self.writes.outcomes.append(row)
+        if decided.outcome is OutcomeType.APPLIED and self._has_timed_out(message):
+            decided.outcome = OutcomeType.DECLINED  # For its caller: a later message reverses it.
+            decided.reason = DeclineReason.DECISION_TIMEOUT
+            decided.detail = timeout_reversals.DETAIL
         return decided
 
     def _dispatch(self, message: Message) -> Decided:  # noqa: C901 - one branch a type
@@ -180,16 +185,24 @@ class Batch:
             first_outcome=OutcomeType(first.outcome),
             roll_up=self._current(message),
         )
-        if (
-            first.outcome == OutcomeType.APPLIED
-            and type_of(message) in AUTHORIZATIONS
-            and reversal_key_of(message) in self._outcomes
-        ):
+        if first.outcome == OutcomeType.APPLIED and self._has_timed_out(message):
             decided.first_outcome = OutcomeType.DECLINED
             decided.reason = DeclineReason.DECISION_TIMEOUT
             decided.detail = timeout_reversals.DETAIL_AGAIN
         self.writes.duplicates.append(message.id)
         return decided
+
+    def _has_timed_out(self, message: Message) -> bool:
+        """Return whether `message` is an authorization with a timeout reversal, decided or not.
+
+        Its caller has been told that it is declined. The reversal may stand behind a repetition in
+        the queue: ids come from the clocks of their writers.
+        """
+        return (
+            bool(self._reversals)
+            and type_of(message) in AUTHORIZATIONS
+            and reversal_key_of(message) in self._reversals
+        )
 
     def _current(self, message: Message) -> RollUp | None:
         """Return the current roll-up of the card transaction that `message` concerns, if any."""
