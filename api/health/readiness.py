@@ -22,11 +22,7 @@ from sqlalchemy.pool import QueuePool
 from cardledger.ledger.messaging import canaries, enqueued_events, forged_messages, inbox
 from cardledger.ledger.messaging.enqueued_events import Waiting
 from cardledger.ledger.storage import database_clock
-from cardledger.ledger.storage.engines import (
-    COMMIT_WITHOUT_FLUSH,
-    UNAVAILABLE_ERRORS,
-    driver_async,
-)
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
 
@@ -256,8 +252,9 @@ class Readiness:
             stuck = self._watch.stuck(now)
             sent = [canaries.canary(queue, observation.at) for queue in self._watch.due(now)]
             if sent:
+                # A commit that waits for the disk, unlike those of other canaries: where commits
+                # stall, a server that accepts nothing else must not be ready either.
                 await inbox.accept_async(connection, sent, self._client.inbox_key)
-                await connection.execute(COMMIT_WITHOUT_FLUSH)
                 self._watch.sent(sent, now)
             took = timedelta(seconds=now - asked_at)
             return Observed(

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
+from storm.proxy import Trap
 from tests.api.support import (
     SECRET_KEY,
     Api,
@@ -139,7 +140,46 @@ def silent_database(url: DatabaseUrl, redis_url: str) -> None:
     assert set(refusal["details"]["failedChecks"]) == {"postgresql"}
 
 
-WITH_REDIS = (locked_queue, frozen_worker, silent_database)
+_STALL = """
+    CREATE TABLE stalls ();
+    CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+        WHILE current_setting('synchronous_commit') <> 'off' AND EXISTS (SELECT FROM stalls)
+            LOOP PERFORM pg_sleep(0.005); END LOOP;
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER stall AFTER INSERT ON inbox DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION stall();
+"""
+"""Holds commits that accept messages and wait for the disk, as a disk that hangs does."""
+
+
+def stalled_commits(url: DatabaseUrl, redis_url: str) -> None:
+    """It is not ready although nothing but its own canaries is accepted."""
+    with (
+        proxy_to(url) as proxy,
+        worker(url, redis_url),
+        psycopg.connect(url, autocommit=True) as outsider,
+    ):
+        outsider.execute(_STALL)
+        # Outside of a database transaction it changes nothing, and PostgreSQL logs a warning.
+        proxy.cut_at(b"SET LOCAL", Trap.BEFORE)
+        config = ApiConfig(
+            database_url=through(url, proxy), redis_url=redis_url, secret_key=SECRET_KEY
+        )
+        with server(config) as root:
+            eventually(lambda: ready(root).is_success)
+            outsider.execute("INSERT INTO stalls DEFAULT VALUES")
+            eventually(lambda: not ready(root).is_success, timeout_s=5)
+            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+            outsider.execute("DELETE FROM stalls")
+            eventually(lambda: ready(root).is_success)
+        trapped = proxy.trapped
+
+    assert set(refusal["details"]["failedChecks"]) == {"postgresql"}
+    assert trapped == 0
+
+
+WITH_REDIS = (locked_queue, frozen_worker, silent_database, stalled_commits)
 SCENARIOS = [without_redis.__name__, *(scenario.__name__ for scenario in WITH_REDIS)]
 
 
