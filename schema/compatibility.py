@@ -1,13 +1,20 @@
 """Which releases may use a schema: a window, so that a newer schema does not stop an older release.
 
 Migrations that an earlier release can work with leave `schema_compatibility.oldest_head` as it is;
-one that it cannot work with moves it.
+one that it cannot work with moves it, and so does the end of a deployment (`migrate.finish`).
 """
 
 from pathlib import Path
 from typing import Final
 
 _VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
+
+OLDEST_HEAD_FINISHED: Final = "0034"
+"""The newest revision of the oldest release that needs nothing which `migrate.finish` takes.
+
+Releases sign what they accept from 0019 on, reach rows by views from 0024 on, and enqueue by a
+function from 0034 on.
+"""
 
 
 def head() -> str:

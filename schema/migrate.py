@@ -88,7 +88,7 @@ def upgrade(
         run = _Run(connection, schema, give_up_after_s, progress)
         run.repeat(lambda: command.upgrade(run.config, revision))
         if was is None and _revision(connection, schema) == head():
-            _limit_roles(connection, url)  # No earlier release has used this database.
+            _refuse_earlier_releases(connection, url)  # None has used this database.
             connection.commit()
 
 
@@ -115,11 +115,12 @@ def finish(url: str) -> None:
     """Take what only earlier releases need, none of which runs any more.
 
     Messages without a MAC are refused, the API's role reaches the rows of platforms by views, and
-    the role that submits enqueues events by a function.
+    the role that submits enqueues events by a function. A release that does not work so may not use
+    the schema any more.
     Raises: UndecidedError while such messages wait.
     """
     with _engine(url).begin() as connection:
-        _limit_roles(connection, url)
+        _refuse_earlier_releases(connection, url)
         changed = connection.execute(
             text(
                 "UPDATE inbox_macs SET is_required = true"
@@ -131,6 +132,14 @@ def finish(url: str) -> None:
                 "messages that an earlier release has accepted wait to be decided; finish when the"
                 " workers have decided them"
             )
+
+
+def _refuse_earlier_releases(connection: Connection, url: str) -> None:
+    _limit_roles(connection, url)
+    connection.execute(
+        text("UPDATE schema_compatibility SET oldest_head = greatest(oldest_head, :finished)"),
+        {"finished": compatibility.OLDEST_HEAD_FINISHED},
+    )
 
 
 _ROLE_EXISTS: Final = "SELECT FROM pg_roles WHERE rolname = :name"

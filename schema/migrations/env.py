@@ -1,15 +1,26 @@
 """Alembic's entry: runs the migrations on the connection that `schema/migrate.py` hands over."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from alembic import context
 from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script.revision import Revision
 from sqlalchemy import text
 
+from cardledger.schema.compatibility import OLDEST_HEAD_FINISHED
 from cardledger.schema.migrations.steps import OLDEST_HEAD_AT_FIRST
 from cardledger.schema.tables import metadata
+
+_RAISE: Final = text(
+    "UPDATE schema_compatibility SET oldest_head = greatest(oldest_head, :oldest_head)"
+)
+_LOWER: Final = text("UPDATE schema_compatibility SET oldest_head = :oldest_head")
+# What the end of a deployment has taken is not given back above the revision that it needs.
+_LOWER_UNLESS_FINISHED: Final = text(
+    "UPDATE schema_compatibility SET oldest_head = greatest(:oldest_head,"
+    f" (SELECT '{OLDEST_HEAD_FINISHED}' FROM inbox_macs WHERE is_required))"
+)
 
 
 def declared_oldest_head(revision: Revision | None) -> str | None:
@@ -22,13 +33,16 @@ def declared_oldest_head(revision: Revision | None) -> str | None:
 def record_oldest_head(migration: MigrationContext, step: MigrationInfo) -> None:
     """Record which releases can use the schema, in the transaction of the revision that says so."""
     declared = declared_oldest_head(step.up_revision)
-    if declared is None:
-        return
-    if not step.is_upgrade:
+    if step.is_upgrade:
+        if declared is not None:
+            migration.execute(_RAISE.bindparams(oldest_head=declared))
+    elif declared is not None or step.up_revision_id == OLDEST_HEAD_FINISHED:
         before = context.script.iterate_revisions(step.down_revision_ids, "base")
-        declared = next(filter(None, map(declared_oldest_head, before)), OLDEST_HEAD_AT_FIRST)
-    statement = text("UPDATE schema_compatibility SET oldest_head = :oldest_head")
-    migration.execute(statement.bindparams(oldest_head=declared))
+        lowered = next(filter(None, map(declared_oldest_head, before)), OLDEST_HEAD_AT_FIRST)
+        is_below = str(step.up_revision_id) <= OLDEST_HEAD_FINISHED
+        migration.execute(
+            (_LOWER if is_below else _LOWER_UNLESS_FINISHED).bindparams(oldest_head=lowered)
+        )
 
 
 def after_step(

@@ -20,7 +20,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage.ids import new_id
-from cardledger.schema import migrate
+from cardledger.schema import compatibility, migrate
 from cardledger.schema import relations as installed
 from cardledger.schema.connections import parameters
 from cardledger.schema.migrations.views import add_to_table_and_view, change_table_below_view
@@ -650,6 +650,38 @@ def test_only_a_new_database_takes_the_rights_of_earlier_releases_at_once(
 
     migrate.finish(empty_url)
     assert rights() == (False, False)
+
+
+def test_a_release_that_writes_no_macs_may_not_use_a_database_that_requires_them(
+    empty_url: DatabaseUrl,
+) -> None:
+    """It passed the gate, and what it accepted was acknowledged and never decided."""
+
+    def refused() -> list[str]:
+        """Return which earlier releases may not use the schema, by their newest revisions."""
+        with psycopg.connect(empty_url) as connection:
+            [(oldest_head,)] = connection.execute("SELECT oldest_head FROM schema_compatibility")
+        return [
+            head
+            for head in ("0012", "0018", "0023", "0033", "0034", "0136")
+            if compatibility.problem(migrate.head(), head=head, oldest_head=oldest_head)
+        ]
+
+    migrate.upgrade(empty_url)
+    of_a_new_database = refused()
+    migrate.downgrade(empty_url, "0023")
+    migrate.upgrade(empty_url)
+    before = refused()
+
+    migrate.finish(empty_url)
+    finished = refused()
+    migrate.downgrade(empty_url, "0040")
+    below = refused()
+    migrate.upgrade(empty_url)
+
+    assert before == []
+    assert finished == ["0012", "0018", "0023", "0033"]
+    assert finished == of_a_new_database == below == refused()
 
 
 _BOOKED_OF_A_FILE: Final = (
