@@ -73,8 +73,10 @@ def as_dict(report: Report) -> dict[str, Any]:
         "entries": report.entries,
         "deposits": report.deposits,
         "transfers": report.transfers,
-        "accepted": report.accepted,
-        "waiting": report.waiting,
+        "accepted": report.messages.accepted,
+        "decided": report.messages.decided,
+        "waiting": report.messages.waiting,
+        "rejected": report.messages.rejected,
         "unfinishedPayments": report.unfinished,
         "differenceCount": report.difference_count,
         "differences": report.differences,
@@ -126,7 +128,11 @@ def _show(report: Report, seconds: float) -> None:
         f" again, {report.entries:,} entries of {report.accounts:,} accounts added up,"
         f" in {seconds:.1f} s"
     )
-    out.print(f" {report.accepted:,} messages accepted, {report.waiting:,} of them waiting")
+    messages = report.messages
+    out.print(
+        f" {messages.accepted:,} messages accepted: {messages.decided:,} decided,"
+        f" {messages.waiting:,} waiting, {messages.rejected:,} rejected"
+    )
     for payment in report.unfinished:
         out.print(Text(f" stopped   {payment}", style="yellow"))
     for difference in report.differences:

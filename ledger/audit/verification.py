@@ -1,6 +1,6 @@
 """The audit: derive roll-ups, entries and balances from the events and compare the stored rows.
 
-It also proves that every accepted message was decided or waits (`acceptances`).
+It also proves that every accepted message was decided or waits, once (`acceptances`).
 
 The audit reads one snapshot, so that it can run beside live traffic, and streams rows, so that
 memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
@@ -62,8 +62,7 @@ class Report:
     entries: int = 0
     deposits: int = 0
     transfers: int = 0
-    accepted: int = 0  # Messages, from the first acceptance on.
-    waiting: int = 0  # Of them, those not yet decided.
+    messages: acceptances.Totals = field(default_factory=acceptances.Totals)
     open_days: dict[date, int] = field(default_factory=dict)  # Entries of each day still open.
     unfinished: list[str] = field(default_factory=list)  # Payments that need the operator.
     difference_count: int = 0
@@ -112,11 +111,11 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
         before, report.events = report.events, report.events + len(record.events)
         if before // _EVENTS_PER_PROGRESS_CALL != report.events // _EVENTS_PER_PROGRESS_CALL:
             progress(report.events, total)
-    report.accepted, report.waiting = acceptances.totals(connection)
+    for description in acceptances.differences(connection, report.messages):
+        report.add_difference(description)
     for check in (
         books,
         payments,
-        acceptances,
         posting,
         totals,
         suspense,

@@ -10,6 +10,7 @@ import pytest
 from psycopg import errors
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit.acceptances import Totals
 from cardledger.ledger.audit.verification import Report
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
@@ -64,7 +65,7 @@ def test_a_message_deleted_while_it_waits_is_named(world: World, cardholder: Car
     assert [text.partition(" at ")[0] for text in report.differences] == [
         f"Message {lost.id}: accepted"
     ]
-    assert (report.accepted, report.waiting) == (3, 1)  # With the deposit of the cardholder.
+    assert report.messages == Totals(accepted=3, decided=1, waiting=1)  # Decided: the deposit.
     assert kept.id in accepted(world)
 
 
@@ -76,7 +77,8 @@ def test_the_command_names_the_message_and_fails(world: World, cardholder: Cardh
 
     report = json.loads(done.stdout)
     assert done.returncode == 1
-    assert (report["holds"], report["accepted"], report["waiting"]) == (False, 2, 0)
+    numbers = [report[name] for name in ("accepted", "decided", "waiting", "rejected")]
+    assert (report["holds"], numbers) == (False, [2, 1, 0, 0])
     assert f"Message {lost.id}: accepted" in report["differences"][0]
 
 
@@ -102,7 +104,7 @@ def test_decided_rejected_parked_repeated_and_waiting_messages_are_accounted_for
         "APPLIED", "DUPLICATE", "REJECTED", "PARKED", "REJECTED", "DUPLICATE"
     ]  # fmt: skip
     assert report.holds, report.differences
-    assert (report.accepted, report.waiting) == (1 + 6 + 1, 1)
+    assert report.messages == Totals(accepted=1 + 6 + 1, decided=5, waiting=1, rejected=2)
 
 
 def test_a_message_accepted_again_under_its_id_must_be_decided_again(
@@ -138,6 +140,28 @@ def test_an_outcome_of_a_message_that_was_never_accepted_is_found(
     report = world.verify()
 
     assert report.differences == [f"Message {forged}: decided or waiting, but never accepted"]
+
+
+def test_a_message_that_is_decided_and_rejected_too_is_found(
+    world: World, cardholder: Cardholder
+) -> None:
+    """Only too few records of a message were found, not too many."""
+    event = world.clearing(cardholder, "T1", 700)
+    [decided] = world.process(world.engine(), [(cardholder, event)])
+    key = decided.message.id
+    with psycopg.connect(world.app_url) as app:
+        app.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)"
+            " SELECT message_id, customer_id, platform_id, '{}', 'MALFORMED', now() FROM outcomes"
+            " WHERE message_id = %s",
+            [key],
+        )
+
+    report = world.verify()
+
+    numbers = "accepted 1, decided 1, waiting 0, rejected 1"
+    assert report.differences == [f"Message {key}: recorded more often than accepted ({numbers})"]
+    assert report.messages == Totals(accepted=2, decided=2, rejected=1)
 
 
 # --- the record ----------------------------------------------------------------------------------
@@ -230,7 +254,7 @@ def test_what_was_decided_before_the_migration_is_not_reported(earlier: Database
     report = audited(earlier)
 
     assert report.holds, report.differences
-    assert report.waiting == 1
+    assert report.messages == Totals(accepted=2, decided=1, waiting=1)
 
 
 def test_what_waited_at_the_migration_counts_as_accepted(earlier: DatabaseUrl) -> None:
@@ -253,4 +277,4 @@ def test_acceptances_are_recorded_after_the_tables_have_moved(postgres_url: Data
             connection.execute(INTO_INBOX, [new_id(), new_id(), new_id()])
         report = audited(url)
         migrate.downgrade(url, "base")
-    assert (report.holds, report.accepted, report.waiting) == (True, 1, 1)
+    assert (report.holds, report.messages) == (True, Totals(accepted=1, waiting=1))

@@ -104,4 +104,4 @@ def test_a_canary_that_waits_is_no_difference_to_the_audit(world: World) -> None
     report = world.verify()
 
     assert report.holds, report.differences
-    assert report.waiting == 0
+    assert report.messages.waiting == 0
