@@ -249,6 +249,22 @@ def recorded_of(world: World, message: Message) -> OutcomeType | None:
     return outcome.outcome if outcome else None
 
 
+def test_an_approval_that_no_caller_received_is_read_by_a_repetition_and_reversed_by_the_network(
+    world: World, cardholder: Cardholder
+) -> None:
+    """Its process died before it could answer, or write a timeout reversal."""
+    event = authorization(world, cardholder, 300)
+    later = event | {"decideBy": (DEADLINE + HOUR).isoformat()}
+
+    _, again = process(world, cardholder, event, later)
+    held = world.account(cardholder)["held"]
+    process(world, cardholder, world.event("AUTHORIZATION_REVERSAL", cardholder, "T1", 300))
+
+    assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.APPLIED)
+    assert held == 300
+    assert is_whole(world, cardholder)
+
+
 def test_a_reversal_before_its_authorization_declines_it_for_good(
     world: World, cardholder: Cardholder
 ) -> None:
