@@ -38,7 +38,7 @@ def insert_deposits(url: DatabaseUrl, platform_id: Id, count: int) -> None:
 
 
 async def read(
-    connection: AsyncConnection, platform_id: Id, **options: int | None
+    connection: AsyncConnection, platform_id: Id, **options: Any
 ) -> paging.Page[Any]:
     return await paging.read(
         connection,
@@ -51,7 +51,7 @@ async def read(
     )
 
 
-def page_of(url: DatabaseUrl, platform_id: Id, **options: int | None) -> paging.Page[Any]:
+def page_of(url: DatabaseUrl, platform_id: Id, **options: Any) -> paging.Page[Any]:
     async def act() -> paging.Page[Any]:
         engine = async_engine(url)
         async with engine.connect() as connection:
