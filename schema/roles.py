@@ -131,7 +131,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "webhook_attempts": {Role.WEBHOOKS: "ad"},
     "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "adw"},
     "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
-    "webhook_signing_keys": {Role.API: "a"},
+    "webhook_signing_keys": {Role.API: "a", Role.WEBHOOKS: "d"},
     # By functions that people call.
     "closing_exceptions": _NONE,
     "closings": _NONE,

@@ -1,16 +1,18 @@
 """Rotation of the keys of `X-Grid-Signature` without an interruption for receivers.
 
 The header holds one signature, so a new key is published before it signs, and the previous key
-stays published for as long afterwards. Source: docs/decisions/0017-signing-key-rotation.md
+stays published for as long afterwards. Everyone may read the published keys, so they are few, and
+keys that have ended are deleted. Source: docs/decisions/0017-signing-key-rotation.md
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.storage import caps
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import LATER_SIGNING_KEY
@@ -19,7 +21,39 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import SigningKey
 
+PUBLISHED_LIMIT: Final = 10
+"""The most keys of a platform that are published at a time."""
+
+ROWS_LIMIT: Final = 100
+"""The most keys of a platform after its first one: the published ones, and those that ended within
+`KEPT`."""
+
+KEPT: Final = timedelta(hours=1)
+"""How long a key is kept after its end: a sender whose clock is behind still signs with it, not
+with an older one."""
+
+PAGE: Final = 1_000
+"""Keys that one statement deletes at most."""
+
 _KEYS: Final = tables.webhook_signing_keys
+
+_Key = tuple[str, datetime, datetime]
+"""Public key, signs from, previous key published until."""
+
+# A key has ended when the next one signs and no longer leaves it published. It is published itself,
+# or keeps the previous one published, until `former_until`.
+_DELETE_ENDED: Final = text(
+    """
+    DELETE FROM webhook_signing_keys WHERE id IN (
+        SELECT k.id FROM webhook_signing_keys k
+        WHERE k.former_until <= :before AND (
+            SELECT s.former_until FROM webhook_signing_keys s
+            WHERE s.platform_id = k.platform_id
+                AND (s.signs_from, s.id) > (k.signs_from, k.id)
+            ORDER BY s.signs_from, s.id LIMIT 1) <= :before
+        LIMIT :page)
+    """
+)
 
 
 async def rotate(
@@ -30,9 +64,19 @@ async def rotate(
     overlap: timedelta,
     at: datetime,
 ) -> list[SigningKey]:
-    """Create a key that signs after `overlap`; return the keys that receivers should accept."""
+    """Create a key that signs after `overlap`; return the keys that receivers should accept.
+
+    Without an overlap it takes the place of the current key, so that one that others know can be
+    replaced however many are published.
+    Raises: CapReachedError.
+    """
     private_key, public_key = signatures.new_signing_key()
     key_id, signs_from = new_id(), at + overlap
+    new = public_key, signs_from, signs_from + overlap
+    await _check_caps(connection, platform_id, new, at)
+    await caps.lock(connection, _KEYS, platform_id)
+    # Again, after the lock: it sees what the previous holder has committed.
+    await _check_caps(connection, platform_id, new, at)
     await connection.execute(
         _KEYS.insert().values(
             id=key_id,
@@ -49,6 +93,39 @@ async def rotate(
     return published
 
 
+async def _check_caps(
+    connection: AsyncConnection, platform_id: Id, new: _Key, at: datetime
+) -> None:
+    """Check that the platform may have the key `new`, too.
+
+    Raises: CapReachedError.
+    """
+    keys = await _keys(connection, platform_id)
+    assert keys is not None, "the platform exists"
+    if len(keys) > ROWS_LIMIT:  # The first one is no row of the table.
+        message = (
+            f"The platform has {ROWS_LIMIT} signing keys that are published or ended within the"
+            " last hour, the maximum; retry later."
+        )
+        raise caps.CapReachedError(message, limit=ROWS_LIMIT)
+    # A later id: behind those that sign from the same time.
+    keys = sorted([*keys, new], key=lambda key: key[1])
+    if len(publish(keys, at)) > PUBLISHED_LIMIT:
+        message = (
+            f"The platform has {PUBLISHED_LIMIT} published signing keys, the maximum; wait until a"
+            " former key ends, or replace the current key at once with overlapHours 0."
+        )
+        raise caps.CapReachedError(message, limit=PUBLISHED_LIMIT)
+
+
+def delete_ended(connection: Connection, *, at: datetime, page: int = PAGE) -> int:
+    """Delete keys that ended longer than `KEPT` before `at`, a `page` at most; return how many.
+
+    The first key of a platform is part of it, and stays.
+    """
+    return connection.execute(_DELETE_ENDED, {"before": at - KEPT, "page": page}).rowcount
+
+
 async def published_at(
     connection: AsyncConnection, platform_id: Id, at: datetime
 ) -> list[SigningKey] | None:
@@ -56,6 +133,12 @@ async def published_at(
 
     Shape: the current key first, then the next ones, then former ones.
     """
+    keys = await _keys(connection, platform_id)
+    return None if keys is None else publish(keys, at)
+
+
+async def _keys(connection: AsyncConnection, platform_id: Id) -> list[_Key] | None:
+    """Return the keys of a platform in the order in which they sign; None: no such platform."""
     platforms = tables.platforms.c
     first = (
         await connection.execute(
@@ -68,17 +151,16 @@ async def published_at(
         select(_KEYS.c.public_key, _KEYS.c.signs_from, _KEYS.c.former_until)
         .where(_KEYS.c.platform_id == platform_id)
         .order_by(_KEYS.c.signs_from, _KEYS.c.id)
+        .limit(ROWS_LIMIT)
     )
     keys = [(first.public_key, first.created_at, first.created_at)]
-    keys += [(key.public_key, key.signs_from, key.former_until) for key in later]
-    return publish(keys, at)
+    return keys + [(key.public_key, key.signs_from, key.former_until) for key in later]
 
 
-def publish(keys: Sequence[tuple[str, datetime, datetime]], at: datetime) -> list[SigningKey]:
+def publish(keys: Sequence[_Key], at: datetime) -> list[SigningKey]:
     """Return the keys to publish at `at`.
 
-    Shape: `keys` are (public key, signs from, previous key published until), in the order in which
-    they sign; the first signs from the beginning.
+    Shape: `keys` in the order in which they sign; the first signs from the beginning.
     """
     current = max(number for number, key in enumerate(keys) if number == 0 or key[1] <= at)
     published = []

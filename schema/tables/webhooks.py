@@ -125,7 +125,8 @@ webhook_signing_keys = Table(
     timestamp("signs_from", "When it replaces the previous key."),
     timestamp("former_until", "Until when the previous key is published too."),
     timestamp("created_at", "Time of creation and publication."),
-    comment="Signing keys of X-Grid-Signature after the first one of a platform, append-only.",
+    comment="Signing keys of X-Grid-Signature after the first one of a platform; deleted an hour"
+    " after they have ended.",
 )
 Index(
     "webhook_signing_keys_platform_id_idx",

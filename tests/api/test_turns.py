@@ -35,6 +35,7 @@ PLATFORM_WRITERS = 12
 CODE_WRITERS = 2
 LOOK_UPS = 2
 CARD_PAGES = 4
+KEY_READERS = 2
 
 NEW_TOKEN = {"name": "x", "permissions": ["VIEW"]}
 
@@ -167,6 +168,32 @@ def test_card_pages_leave_connections_to_others(url: str, database_url: Database
         check_that_others_do_not_wait(database_url, url, pending, most=CARD_PAGES)
 
     assert {request.result().status_code for request in pending} <= {404, 503}
+
+
+def test_readers_of_published_keys_leave_connections_to_others(
+    url: str, tenant: Tenant, database_url: DatabaseUrl
+) -> None:
+    keys = f"{url}/.well-known/cardledger/webhook-keys/PlatformConfig:{tenant.platform_id}"
+
+    with (
+        Api(url, new_tenant(database_url)) as other,
+        psycopg.connect(database_url, autocommit=True) as observer,
+        ThreadPoolExecutor(REQUESTS) as pool,
+        locked_table(database_url, "webhook_signing_keys"),
+    ):
+        pending = [pool.submit(httpx2.get, keys, timeout=TIMEOUT_S) for _ in range(REQUESTS)]
+
+        def waiting() -> int:
+            [(count,)] = observer.execute(_WAITING)
+            return int(count)
+
+        eventually(lambda: waiting() >= KEY_READERS)
+        for _ in range(5):
+            made(other.post("/tokens", NEW_TOKEN))
+            assert waiting() <= KEY_READERS
+
+    assert {request.result().status_code for request in pending} <= {200, 503}
+    assert pending[-1].result().status_code == 200
 
 
 def test_requests_in_progress_above_the_limit_are_refused_at_once(

@@ -20,6 +20,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import signatures
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.ledger.webhooks.signatures import SignatureError
+from cardledger.ledger.webhooks.signing_keys import PUBLISHED_LIMIT, ROWS_LIMIT
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import (
     Api,
@@ -305,6 +306,41 @@ def test_a_key_that_others_know_is_replaced_within_seconds(own: Api, receiver: R
     eventually(signs)  # The sender keeps keys for five seconds.
     assert ok(own.get("/config"))["webhookPublicKey"] == new["publicKey"]
     refused(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 169}), 400, "INVALID_INPUT")
+
+
+def test_a_platform_gets_exactly_as_many_signing_keys_as_may_be_published(own: Api) -> None:
+    path = "/webhooks/signing-keys/rotate"
+
+    answers = at_once(20, lambda: own.post(path, {"overlapHours": 168}))
+
+    assert sorted(answer.status_code for answer in answers) == [200] * 9 + [409] * 11
+    for answer in answers:
+        if answer.status_code == 409:
+            assert refused(answer, 409, "CONFLICT")["details"] == {"limit": PUBLISHED_LIMIT}
+    published = ok(own.get("/webhooks/signing-keys"))["data"]
+    assert len(published) == PUBLISHED_LIMIT
+    [before, *_] = published
+    replaced = ok(own.post(path, {"overlapHours": 0}))["data"]  # It takes the place of another.
+    assert [key["publicKey"] for key in replaced[1:]] == [key["publicKey"] for key in published[1:]]
+    assert replaced[0]["publicKey"] != before["publicKey"]
+    refused(own.post(path, {"overlapHours": 1}), 409, "CONFLICT")
+
+
+def test_keys_that_are_replaced_at_once_are_bounded_too(own: Api, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO webhook_signing_keys (id, platform_id, private_key, public_key,"
+            " signs_from, former_until, created_at) SELECT gen_random_uuid(), %s, '', 'x',"
+            " at, at, at FROM generate_series(1, %s) n, LATERAL (SELECT now() - n * interval '1s')"
+            " AS t (at)",
+            [own.tenant.platform_id, ROWS_LIMIT - 2],
+        )
+
+    answers = at_once(4, lambda: own.post("/webhooks/signing-keys/rotate", {"overlapHours": 0}))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 409, 409]
+    refusal = max(answers, key=lambda answer: answer.status_code)
+    assert refused(refusal, 409, "CONFLICT")["details"] == {"limit": ROWS_LIMIT}
 
 
 # --- deliveries --------------------------------------------------------------------------------

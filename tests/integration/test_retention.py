@@ -1,4 +1,4 @@
-"""Deliveries of webhooks are deleted after some time, and nothing else is."""
+"""Deliveries of webhooks and signing keys are deleted after some time, and nothing else is."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.ledger.storage.ids import first_id_at
-from cardledger.ledger.webhooks import retention
+from cardledger.ledger.webhooks import retention, signing_keys
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.workers.process.config import WorkerConfig
@@ -30,7 +30,7 @@ OLD, RECENT = NOW - KEPT - timedelta(minutes=1), NOW - KEPT + timedelta(minutes=
 @pytest.fixture
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
     with open_world(database_url, app_database_url) as made:
-        made.connection.execute("TRUNCATE webhook_deliveries")
+        made.connection.execute("TRUNCATE webhook_deliveries, webhook_signing_keys")
         yield made
 
 
@@ -151,3 +151,56 @@ def test_an_attempt_is_never_changed(world: World, platform: Id, change: str) ->
 
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
         world.connection.execute(change.encode())
+
+
+# --- signing keys --------------------------------------------------------------------------------
+
+HOUR = timedelta(hours=1)
+
+
+def add_key(world: World, platform: Id, name: str, *, signs_from: datetime, until: datetime) -> str:
+    """Insert a signing key; the previous one is published `until` then."""
+    world.connection.execute(
+        "INSERT INTO webhook_signing_keys (id, platform_id, private_key, public_key, signs_from,"
+        " former_until, created_at) VALUES (%s, %s, '', %s, %s, %s, %s)",
+        [id_at(signs_from), platform, name, signs_from, until, signs_from],
+    )
+    return name
+
+
+def test_keys_that_ended_are_deleted_and_those_that_are_published_stay(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    another = world.platform()
+    ended = NOW - 2 * signing_keys.KEPT
+    add_key(world, platform, "ended", signs_from=ended - HOUR, until=ended - HOUR)
+    add_key(world, platform, "ended, too", signs_from=ended, until=ended)
+    stay = {
+        # Replaced less than an hour ago: a sender whose clock is behind signs with it.
+        add_key(world, platform, "recent", signs_from=ended, until=ended),
+        add_key(world, platform, "replaced", signs_from=NOW - HOUR / 2, until=NOW - HOUR / 2),
+        add_key(world, platform, "former", signs_from=NOW - HOUR / 3, until=NOW - HOUR / 3),
+        add_key(world, platform, "current", signs_from=NOW - HOUR / 4, until=NOW + HOUR),
+        add_key(world, platform, "next", signs_from=NOW + HOUR, until=NOW + 3 * HOUR),
+        add_key(world, another, "of another platform", signs_from=ended, until=ended),
+    }
+
+    keeper(senders).run()
+
+    assert kept(world, "webhook_signing_keys", "public_key") == stay
+
+
+def test_a_key_stays_while_the_one_before_it_is_published(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    ended = NOW - 3 * HOUR
+    stay = {
+        add_key(world, platform, "former", signs_from=ended - HOUR, until=ended - HOUR),
+        # Known to others, so it was replaced at once; the one before it is published all the same.
+        add_key(world, platform, "known to others", signs_from=ended, until=NOW + HOUR),
+        add_key(world, platform, "current", signs_from=ended + HOUR, until=ended + HOUR),
+    }
+
+    keeper(senders).run()
+
+    assert kept(world, "webhook_signing_keys", "public_key") == stay

@@ -1,4 +1,4 @@
-"""Deletes deliveries of webhooks that were kept long enough, a little at a time.
+"""Deletes deliveries of webhooks and signing keys that were kept long enough, a little at a time.
 
 Source: docs/decisions/0053-retention.md
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from cardledger.ledger.webhooks import retention
+from cardledger.ledger.webhooks import retention, signing_keys
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 EVERY_S: Final = 10.0
@@ -17,7 +17,7 @@ _PAGES: Final = 10  # In a run, so that a long backlog does not take the databas
 
 
 class Retention:
-    """Deletes old deliveries over `engine`, by the time of `clock`."""
+    """Deletes old deliveries and ended signing keys over `engine`, by the time of `clock`."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Retention:
         clock: Callable[[], datetime],
         page: int = retention.PAGE,
     ) -> None:
-        """Delete what is older than `kept`, ten pages at most a run; not before `start`."""
+        """Delete deliveries older than `kept`, ten pages at most a run; not before `start`."""
         self._engine: Final = engine
         self._kept: Final = kept
         self._clock: Final = clock
@@ -45,6 +45,8 @@ class Retention:
 
     def run(self) -> bool:
         """Delete what is due, within the bounds of a run; the next run goes on."""
+        with self._engine.begin() as connection:
+            signing_keys.delete_ended(connection, at=self._clock())
         before = self._clock() - self._kept
         for _ in range(_PAGES):
             with self._engine.begin() as connection:  # Each page: its locks are short.

@@ -179,16 +179,19 @@ async def rotate_webhook_signing_key(body: SigningKeyRotate, call: PlatformCall)
     """Create a new signing key: published now, in use after `overlapHours`.
 
     The previous key stays published for as long again. 0 is for a compromised key: the new key
-    signs within seconds, and receivers must fetch it.
+    signs within seconds, and receivers must fetch it. A platform has 10 published keys at most: one
+    more is 409 `CONFLICT`. 0 replaces the current one, so it is possible then as well; it is 409
+    after 100 keys within an hour.
     """
-    async with call.writing() as connection:
-        published = await signing_keys.rotate(
-            connection,
-            platform_id=call.platform_id,
-            keys=call.keys,
-            overlap=timedelta(hours=body.overlap_hours),
-            at=call.now(),
-        )
+    with capped():
+        async with call.writing() as connection:
+            published = await signing_keys.rotate(
+                connection,
+                platform_id=call.platform_id,
+                keys=call.keys,
+                overlap=timedelta(hours=body.overlap_hours),
+                at=call.now(),
+            )
     return resource_response(SigningKeys(data=published))
 
 

@@ -4,7 +4,10 @@ from typing import Final
 
 from fastapi import Request, Response
 
+from cardledger.api.addresses import counted_as
 from cardledger.api.http.errors import not_found
+from cardledger.api.http.in_flight import Turn
+from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import services_of
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import public_router
@@ -16,6 +19,8 @@ from cardledger.schema.wire.webhooks.endpoints import SigningKeys
 router = public_router("Webhooks")
 
 _CACHE_CONTROL: Final = "public, max-age=300"
+_READERS: Final = Turn("readers of published webhook keys", 4)
+_READERS_AT_AN_ADDRESS: Final = 2
 
 
 @router.get("/.well-known/cardledger/webhook-keys/{platform_id}", response_model=SigningKeys)
@@ -26,7 +31,13 @@ async def get_published_webhook_keys(platform_id: PlatformConfigId, request: Req
     key.
     """
     services = services_of(request)
-    async with services.platforms.reading(platform_id) as connection:
+    address = f"reader of published webhook keys at {counted_as(address_of(request))}"
+    # Of a stranger: few hold connections, and those of one address let others in between.
+    async with (
+        services.turns.take(Turn(address, _READERS_AT_AN_ADDRESS)),
+        services.turns.take(_READERS),
+        services.platforms.reading(platform_id) as connection,
+    ):
         keys = await signing_keys.published_at(connection, platform_id, services.clock())
     if keys is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "platform")
