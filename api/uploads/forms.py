@@ -23,7 +23,7 @@ from cardledger.api.http.routing import (
 )
 from cardledger.api.ingestion_limits import TooManyEventsError
 from cardledger.api.uploads.limits import FORM_REST
-from cardledger.api.uploads.multipart import FileTooLargeError, FormReader, boundary_of
+from cardledger.api.uploads.multipart import PIECE, FileTooLargeError, FormReader, boundary_of
 from cardledger.schema.wire.uploads import Upload
 from cardledger.workers.metrics import counted
 
@@ -109,7 +109,9 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
-        reader.feed(chunk)
+        for start in range(0, len(chunk), PIECE):
+            reader.feed(chunk[start : start + PIECE])
+            await asyncio.sleep(0)  # Other requests are not kept waiting meanwhile.
     if not size:
         raise invalid_field(_FILE, "is required")
 

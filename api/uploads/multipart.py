@@ -1,14 +1,15 @@
 """A parser of forms that keeps no more than their limits allow, whatever a sender claims.
 
-Chunks are fed as they arrive; the first one beyond a limit ends the form. Python-Multipart finds
-the parts; what they mean is decided here.
+Pieces are fed as they arrive; the first one beyond a limit ends the form. Python-Multipart finds
+the parts; what they mean is decided here. It searches for boundaries quickly and steps through what
+looks like one slowly, byte by byte, so that boundaries and the blanks after them are few as well.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.schema.wire.errors import Code
@@ -19,12 +20,19 @@ FORM: Final = "multipart/form-data"
 PARTS_LIMIT: Final = 50
 """Parts of a form; no operation has as many fields."""
 
+BOUNDARIES_LIMIT: Final = 2 * PARTS_LIMIT
+"""Lines that begin with the boundary; RFC 2046 allows none within a part."""
+
+PIECE: Final = 16 * 1024
+"""Bytes that are fed at a time: 1 ms, and 3 ms where every byte is stepped through."""
+
 FIELDS_LIMIT: Final = 64 * 1024
 """Bytes of all fields that are no file."""
 
 _HEADERS_LIMIT: Final = 8  # Of a part.
 _HEADER_LIMIT: Final = 1_024  # Bytes of a header of a part.
 _CONTENT_TYPE_LIMIT: Final = 255  # Characters.
+_BLANKS_LIMIT: Final = 1_024  # Bytes of pieces that are only blanks behind a boundary.
 _PLAIN: Final = frozenset({b"", b"binary", b"7bit", b"8bit"})
 
 
@@ -55,6 +63,10 @@ class FormReader:
     def __init__(self, boundary: bytes, *, max_file: int) -> None:
         """Let the one file of the form have `max_file` bytes."""
         self._max_file: Final = max_file
+        self._delimiter: Final = b"\r\n--" + boundary
+        self._delimiters = 0
+        self._blanks = 0
+        self._before = b""  # The end of the last piece, in which a delimiter may begin.
         self._body: Final[dict[str, Any]] = {}
         self._fields_size = 0
         self._parts = 0
@@ -81,15 +93,24 @@ class FormReader:
             max_header_size=_HEADER_LIMIT,
         )
 
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the form.
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes of the form, of which there are at most `PIECE`.
 
         Raises: ApiError INVALID_INPUT, FileTooLargeError.
         """
+        searched = self._before + piece
+        self._delimiters += searched.count(self._delimiter)
+        if self._delimiters > BOUNDARIES_LIMIT:
+            raise _malformed(f"it has more than {BOUNDARIES_LIMIT} boundaries")
+        self._before = searched[1 - len(self._delimiter) :]
         try:
-            self._parser.write(chunk)
+            self._parser.write(piece)
         except FormParserError:
             raise _malformed("it cannot be parsed") from None
+        is_padding = self._parser.state == MultipartState.BOUNDARY_PADDING
+        self._blanks = self._blanks + len(piece) if is_padding and not piece.strip(b" \t") else 0
+        if self._blanks > _BLANKS_LIMIT:
+            raise _malformed("a boundary is followed by too many blanks")
 
     def finish(self) -> Mapping[str, Any]:
         """Return the fields by name: texts, and each file as an `Upload`.

@@ -12,6 +12,8 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.http.errors import MAX_ERROR_BODY, MAX_ERRORS
 from cardledger.api.http.json_body import MAX_DEPTH, MAX_KEYS
 from cardledger.api.http.middleware import MAX_PARAMETERS
+from cardledger.api.ingestion import bodies
+from cardledger.api.uploads.limits import CUSTOMERS_FILE, DOCUMENT_FILE
 from tests.api.support import TIMEOUT_S, Api, LoopWatch, Tenant, refused, server
 
 LONGEST_S = 0.05  # Of the event loop, for one thing.
@@ -42,6 +44,10 @@ def watched(api_config: ApiConfig, tenant: Tenant, watch: LoopWatch) -> Iterator
             for path in BODIES_TO:
                 client.post(path, content=b'{"a": 0}')
             client.get("/customers?a=0")
+            for path in FORMS_TO:
+                client.post(path, content=form(b"x"), headers=FORM)
+            for media_type in (bodies.JSON, bodies.NDJSON):
+                client.post(url + bodies.PATH, content=b"[0]", headers={"content-type": media_type})
         watch.longest_s()
         yield client
 
@@ -99,6 +105,111 @@ def test_no_body_blocks_the_event_loop_or_has_a_large_answer(
 
         assert answer.status_code in {400, 413}
         assert_bounded(answer)
+        assert watch.longest_s() < LONGEST_S
+
+
+BOUNDARY = b"b"
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+
+
+def form(content: bytes, head: bytes = b'name="file"; filename="a"') -> bytes:
+    begin = b"--" + BOUNDARY + b"\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n"
+    return begin + content + b"\r\n--" + BOUNDARY + b"--\r\n"
+
+
+FORMS_TO = {"/documents": DOCUMENT_FILE, "/customers/bulk/csv": CUSTOMERS_FILE}
+FORMS: dict[str, Callable[[int], bytes]] = {
+    "a file": lambda size: form(b"x" * size),
+    "a file of lines": lambda size: form(filled(b"x\r\n", size)),
+    "a file of commas": lambda size: form(filled(b",", size)),
+    "a file that is no text": lambda size: form(filled(b"\xff", size)),
+    "a file of line ends": lambda size: form(filled(b"\r", size)),
+    "a file of almost boundaries": lambda size: form(filled(b"\r\n--", size)),
+    "lines that begin with the boundary": lambda size: form(filled(b"\r\n--bx", size)),
+    "lines that begin like the last boundary": lambda size: form(filled(b"\r\n--b-", size)),
+    "boundaries without a line": lambda size: form(filled(b"\r\n--b\r", size)),
+    "a boundary and blanks": lambda size: form(filled(b" ", size, b"\r\n--b")),
+    "boundaries": lambda size: form(filled(b"\r\n--b\r\n\r\n", size)),
+    "a field": lambda size: form(b"x" * size, b'name="documentNumber"'),
+    "a long name": lambda size: form(b"x", b'name="' + b"n" * size + b'"'),
+    "a name of escapes": lambda size: form(b"x", filled(b'\\"', size, b'name="', b'"')),
+    "many parameters of a part": lambda size: form(b"x", filled(b"a=b;", size)),
+    "many headers": lambda size: form(b"x", filled(b"\r\na:", size, b'name="file"')),
+    "a header of blanks": lambda size: form(b"x", filled(b" ", size, b'name="file"\r\na:')),
+    "line ends before the form": lambda size: filled(b"\r\n", size) + form(b"x"),
+    "what follows the form": lambda size: form(b"x") + filled(b"\r\n--b", size),
+    "no form": lambda size: b"x" * size,
+}
+
+
+@pytest.mark.parametrize("path", FORMS_TO)
+@pytest.mark.parametrize("shape", FORMS)
+def test_no_form_blocks_the_event_loop_or_has_a_large_answer(
+    watched: httpx2.Client, watch: LoopWatch, shape: str, path: str
+) -> None:
+    for size in (60_000, FORMS_TO[path]):
+        answer = watched.post(path, content=FORMS[shape](size), headers=FORM)
+
+        assert answer.status_code in {202, 400, 409, 413}
+        assert_bounded(answer)
+        assert watch.longest_s() < LONGEST_S
+
+
+EVENTS: dict[str, Callable[[int], bytes]] = {
+    "empty objects": lambda size: filled(b"{},", size, b"[", b"0]"),
+    "empty lines": lambda size: filled(b"\n", size),
+    "lines of one byte": lambda size: filled(b"0\n", size),
+    "a line": lambda size: b"x" * size,
+    "lines of objects": lambda size: filled(b"{}\n", size),
+    "as many events as allowed": lambda size: (
+        (b"x" * (size // bodies.MAX_EVENTS - 1) + b"\n") * bodies.MAX_EVENTS
+    ),
+    "an array of as many events as allowed": lambda size: (
+        b"["
+        + b",".join([b'"' + b"x" * (size // bodies.MAX_EVENTS - 4) + b'"'] * bodies.MAX_EVENTS)
+        + b"]"
+    ),
+    "an array of long strings": lambda size: filled(
+        b'"' + b"x" * 60_000 + b'",', size, b"[", b"0]"
+    ),
+    "an array of escapes": lambda size: filled(
+        b'"' + b"\\u0041" * 10_000 + b'",', size, b"[", b"0]"
+    ),
+    "an array of deep arrays": lambda size: filled(
+        b"[" * 900 + b"]" * 900 + b",", size, b"[", b"0]"
+    ),
+    "objects of many keys": lambda size: filled(keys(5_000) + b"\n", size),
+    "an array of objects of many keys": lambda size: filled(keys(5_000) + b",", size, b"[", b"0]"),
+    "text of three bytes": lambda size: filled("\u20ac".encode() * 1_000 + b"\n", size),
+    "an array of text": lambda size: filled('"\u20ac",'.encode(), size, b"[", b"0]"),
+    "text that is not UTF-8": lambda size: filled(b"x", size, b"[", b"\xff"),
+    "numbers": lambda size: filled(b"9" * 4_000 + b"\n", size),
+    "blanks": lambda size: b" " * size,
+    "blanks in an array": lambda size: filled(b" ", size, b"[", b"]"),
+    "blanks between events": lambda size: filled(b" ", size, b"[0", b",0]"),
+    "blanks after an array": lambda size: filled(b" ", size, b"[0]"),
+    "blanks between all events": lambda size: filled(b" " * 1_000 + b"0,", size, b"[", b"0]"),
+    "a string without an end": lambda size: filled(b"x", size, b'["'),
+    "quotes": lambda size: filled(b'"', size, b"["),
+    "a deep array": lambda size: filled(b"[", size),
+}
+
+
+@pytest.mark.parametrize("media_type", [bodies.JSON, bodies.NDJSON])
+@pytest.mark.parametrize("shape", EVENTS)
+def test_no_body_of_events_blocks_the_event_loop(
+    watched: httpx2.Client, watch: LoopWatch, shape: str, media_type: str
+) -> None:
+    url = watched.base_url.copy_with(path=bodies.PATH)
+    for size in (60_000, bodies.MAX_BODY):
+        answer = watched.post(
+            url,
+            params={"wait": "false"},
+            content=EVENTS[shape](size),
+            headers={"content-type": media_type},
+        )
+
+        assert answer.status_code in {202, 400, 413, 429}
         assert watch.longest_s() < LONGEST_S
 
 
