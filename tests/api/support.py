@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import httpx2
 import psycopg
+import structlog
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -370,6 +371,27 @@ def redeem(root: str, code: str, **headers: str) -> httpx2.Response:
     path = f"{root}{BASE_PATH}/agents/device-codes/{code}/redeem"
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx2.post(path, headers=sent, timeout=TIMEOUT_S)
+
+
+WRONG_TOKENS = ("x", "%00", "%ff", "a" * 43, "a" * 5000, "%F0%9F%8E%82", "'--")
+"""Parts of paths in which a token of a page belongs, which are none."""
+
+
+@contextmanager
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """Yield the lines that are logged in the block, from their level INFO on."""
+    lines: list[MutableMapping[str, Any]] = []
+
+    def keep(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        lines.append(line)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    try:
+        yield lines
+    finally:
+        structlog.configure(**before)
 
 
 def at_once(count: int, send: Callable[[], httpx2.Response]) -> list[httpx2.Response]:

@@ -1,7 +1,7 @@
 """Agents: programs that act for a customer, within a policy, with an access token."""
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -9,7 +9,6 @@ from uuid import uuid4
 import httpx2
 import psycopg
 import pytest
-import structlog
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
@@ -25,6 +24,7 @@ from tests.api.support import (
     Tenant,
     at_once,
     check_cap,
+    logged,
     made,
     new_tenant,
     ok,
@@ -301,19 +301,10 @@ def test_no_token_and_no_code_is_stored_in_plain_text(
 
 def test_no_code_is_in_the_log(api: Api, customer: str) -> None:
     code = create(api, customer)["deviceCode"]["code"]
-    lines: list[MutableMapping[str, Any]] = []
 
-    def keep(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        lines.append(line)
-        raise structlog.DropEvent
-
-    before = structlog.get_config()
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
-    try:
+    with logged() as lines:
         ok(api.get(f"/agents/device-codes/{code}/status"))
         ok(redeem(api.root, code))
-    finally:
-        structlog.configure(**before)
 
     paths = [line["path"] for line in lines if line["event"] == "request"]
     assert [path.removeprefix(BASE_PATH) for path in paths] == [

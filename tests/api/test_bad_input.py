@@ -1,5 +1,6 @@
 """Whatever is sent, the answer is an envelope that says what to change; nothing is half-done."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.routing import MAX_BODY
-from tests.api.support import Api, authorization, made, new_tenant, ok, refused
+from tests.api import contract
+from tests.api.support import WRONG_TOKENS, Api, authorization, made, new_tenant, ok, refused
 from tests.waiting import eventually, limit_s
 
 
@@ -384,6 +386,41 @@ def test_an_invalid_customer_is_refused(
 )
 def test_a_query_that_is_not_understood_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/transactions", **query), 400, "INVALID_INPUT")
+
+
+def parameters_filled(sent: str) -> Iterator[tuple[str, str]]:
+    """Yield method and URL of operations: `sent` in its path, then in each parameter of the query.
+
+    Those that are not built are left out.
+    """
+    for path, method, operation in contract.operations():
+        if "x-unimplemented" in operation:
+            continue
+        at_root = "servers" in contract.document()["paths"][path]
+        url = ("" if at_root else BASE_PATH) + path
+        parameters = [contract.resolved(part) for part in operation.get("parameters", [])]
+        if "{" in url:
+            yield method, re.sub("{[^}]+}", sent, url)
+        for name in [part["name"] for part in parameters if part["in"] == "query"]:
+            yield method, re.sub("{[^}]+}", "x", url) + f"?{name}={sent}"
+
+
+@pytest.mark.parametrize("sent", ["%00", "%ff", "%ED%A0%80", "x%00"])
+def test_no_parameter_reaches_the_database_with_what_it_cannot_store(api: Api, sent: str) -> None:
+    root = httpx2.URL(api.root)
+    answers = {
+        (method, url): api.http.request(method, root.join(url)).status_code
+        for method, url in parameters_filled(sent)
+    }
+
+    assert len(answers) > 100
+    assert {status for status in answers.values() if status >= 500} <= {501}, answers
+
+
+@pytest.mark.parametrize("page", ["cards", "kyc", "invitations"])
+@pytest.mark.parametrize("token", WRONG_TOKENS)
+def test_a_page_without_a_valid_token_is_404(root: str, page: str, token: str) -> None:
+    assert httpx2.get(f"{root}/embed/{page}/{token}").status_code == 404
 
 
 def test_a_parameter_that_comes_twice_is_refused(api: Api) -> None:

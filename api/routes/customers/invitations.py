@@ -1,5 +1,6 @@
 """Invitations to get a UMA address, and the page that shows one to the invitee."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -36,7 +37,9 @@ _VISITORS: Final = Turn("visitors of invitation pages", 4)
 router = guarded_router(_TAG)
 page_router = public_router(_TAG)
 
-InvitationCode = Annotated[str, Path(pattern="^[0-9A-Za-z]{1,64}$", examples=["8J3KQ2M9T4XWZ70B"])]
+_CODE: Final = "^[0-9A-Za-z]{1,64}$"
+
+InvitationCode = Annotated[str, Path(pattern=_CODE, examples=["8J3KQ2M9T4XWZ70B"])]
 
 _ADDRESS: Final = "must be the UMA address of a customer of the platform"
 
@@ -184,10 +187,12 @@ _UNAVAILABLE: Final = """<h1>Invitation unavailable</h1>
 async def show_invitation(code: str, request: Request) -> Response:
     """Show an invitation that can be claimed to the person who was invited."""
     services = services_of(request)
+    if re.fullmatch(_CODE, code) is None:
+        return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)
     async with services.turns.take(_VISITORS, may_refuse=False):
         try:
             async with services.installation.connect() as connection:
-                found = await invitations.find(connection, code[: invitations.CODE_LENGTH + 1])
+                found = await invitations.find(connection, code)
         except RefusedError:
             return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)
     if found.status_at(services.clock()) != invitations.PENDING:
