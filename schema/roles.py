@@ -216,13 +216,15 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "document_contents": ("content",),
     "documents": ("content_key", "document_number"),
     "idempotency_keys": ("answer",),
+    "invitations": ("code", "url"),
     "kyc_links": ("token_hash",),
     "platforms": ("signing_key", "webhook_secret"),
     "server_keys": ("card_key",),
     "webhook_endpoints": ("secret", "former_secret"),
     "webhook_signing_keys": ("private_key",),
 }
-"""Columns with hashes of secrets, and with what is encrypted with the server key."""
+"""Columns with hashes of secrets, with what is encrypted with the server key, and with codes that
+are a right by themselves."""
 
 _WORDS: Final = {"INSERT": "a", "DELETE": "d", "UPDATE": "w"}
 

@@ -48,14 +48,15 @@ _CLIENT_CLOSED_REQUEST: Final = 499  # In logs only: the caller left before the 
 
 # Matches mistyped paths of the page as well: they may contain a token, too.
 _TOKEN: Final = re.compile(
-    r"(embed/+(?:cards|kyc)/+).+|(device-codes/+)[^/]+", re.IGNORECASE | re.DOTALL
+    r"(embed/+(?:cards|kyc|invitations)/+).+|((?:device-codes|invitations)/+)[^/]+",
+    re.IGNORECASE | re.DOTALL,
 )
 
 _log = structlog.get_logger()
 
 
 def shown(path: str) -> str:
-    """Return `path` for logs: short, and without tokens of pages and device codes."""
+    """Return `path` for logs: short, without tokens of pages, codes of devices and invitations."""
     return shortened(_TOKEN.sub(r"\1\2…", path), _SHOWN)
 
 

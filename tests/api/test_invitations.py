@@ -9,9 +9,20 @@ import httpx2
 import psycopg
 import pytest
 
+from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
-from tests.api.support import Api, at_once, made, new_tenant, ok, refused, server, webhooks
+from tests.api.support import (
+    Api,
+    at_once,
+    logged,
+    made,
+    new_tenant,
+    ok,
+    refused,
+    server,
+    webhooks,
+)
 
 UNKNOWN = "0" * 16
 
@@ -211,6 +222,27 @@ def test_its_page_shows_it_until_it_is_claimed(inviter: Customer, invitee: Custo
     assert "&lt;b&gt;Ada" in page.text
     assert after.status_code == 404
     assert httpx2.get(created["url"] + "0").status_code == 404
+
+
+def test_no_code_is_in_the_log(inviter: Customer, invitee: Customer) -> None:
+    claimed, cancelled = (inviter.invites() for _ in range(2))
+    code = claimed["code"]
+
+    with logged() as lines:
+        httpx2.get(claimed["url"])
+        ok(invitee.api.get(f"/invitations/{code}"))
+        ok(invitee.claims(code))
+        ok(inviter.api.http.post(f"/invitations/{cancelled['code']}/cancel"))
+
+    paths = [line["path"] for line in lines if line["event"] == "request"]
+    assert [path.removeprefix(BASE_PATH) for path in paths] == [
+        "/embed/invitations/…",
+        "/invitations/…",
+        "/invitations/…/claim",
+        "/invitations/…/cancel",
+    ]
+    for one in (claimed, cancelled):
+        assert one["code"] not in str(lines)
 
 
 def test_invitations_of_a_platform_have_a_quota(

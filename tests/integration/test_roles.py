@@ -9,7 +9,7 @@ from typing import Final
 import psycopg
 import pytest
 from psycopg import errors, sql
-from sqlalchemy import LargeBinary
+from sqlalchemy import LargeBinary, Text
 
 from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl
@@ -55,6 +55,31 @@ HASHES_OF_CONTENT: Final = {
     ("server_keys", "header"),
 }
 """Columns of bytes that are no secrets."""
+NAMED_SECRETS: Final = {(table, name) for table, names in SECRETS.items() for name in names}
+NAMED_LIKE_SECRETS: Final = re.compile(
+    "challenge|code|cookie|credential|digest|hash|invit|key|link|nonce|otp|password|secret|session"
+    "|signature|ticket|token|uri|url"
+)
+TEXTS_WITHOUT_A_RIGHT: Final = {
+    ("authentication_passkeys", "challenge_purpose"),
+    ("authentication_passkeys", "challenge_subject"),
+    ("bank_statements", "digest"),
+    ("card_transactions", "issuer_transaction_token"),
+    ("currencies", "code"),
+    ("file_refusals", "code"),
+    ("idempotency_keys", "key"),
+    ("invitations", "invitee_uma"),
+    ("invitations", "inviter_uma"),
+    ("kyc_links", "redirect_uri"),
+    ("network_files", "digest"),
+    ("network_lines", "token"),
+    ("parked", "issuer_transaction_token"),
+    ("pending_pulls", "issuer_transaction_token"),
+    ("platforms", "public_key"),
+    ("webhook_endpoints", "url"),
+    ("webhook_signing_keys", "public_key"),
+}
+"""Columns of text with such names that admit to nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -324,16 +349,27 @@ def test_private_keys_are_for_the_sender_of_webhooks_only(logins: Logins) -> Non
 # --- the reader, and the role that submits --------------------------------------------------------
 
 
-def test_every_column_of_bytes_is_a_secret_or_known_to_be_none() -> None:
-    found = {
+def columns_of(kind: type[LargeBinary | Text]) -> set[tuple[str, str]]:
+    return {
         (table.name, column.name)
         for table in metadata.sorted_tables
         for column in table.columns
-        if isinstance(column.type, LargeBinary)
+        if isinstance(column.type, kind)
     }
 
-    named = {(table, column) for table, names in SECRETS.items() for column in names}
-    assert found == named | HASHES_OF_CONTENT
+
+def test_every_column_of_bytes_is_a_secret_or_known_to_be_none() -> None:
+    found = columns_of(LargeBinary)
+
+    assert found == (found & NAMED_SECRETS) | HASHES_OF_CONTENT
+
+
+def test_every_text_that_is_named_like_a_secret_is_one_or_known_to_be_none() -> None:
+    texts = columns_of(Text)
+    found = {(table, name) for table, name in texts if NAMED_LIKE_SECRETS.search(name)}
+
+    assert found == (texts & NAMED_SECRETS) | TEXTS_WITHOUT_A_RIGHT
+    assert columns_of(LargeBinary) | texts >= NAMED_SECRETS
 
 
 @pytest.mark.parametrize("table", TABLES)
