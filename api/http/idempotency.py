@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from fastapi import Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.errors import ApiError, unavailable
 from cardledger.api.http.in_flight import (
@@ -53,6 +54,18 @@ def key_of(request: Request) -> str | None:
     return values[0]
 
 
+async def is_repetition(request: Request, connection: AsyncConnection) -> bool:
+    """Return whether the key of `request` was used before, by the same request or by another one.
+
+    Raises: ApiError INVALID_INPUT.
+    """
+    call: RequestContext = request.state.call
+    key = key_of(request)
+    return key is not None and await idempotency_keys.is_used(
+        connection, platform_id=call.platform_id, key=_scoped(call, key)
+    )
+
+
 async def respond(  # noqa: PLR0913 - each by name
     request: Request,
     key: str,
@@ -75,8 +88,7 @@ async def respond(  # noqa: PLR0913 - each by name
     parts = [request.method, request.scope["path"], request.scope["query_string"].decode("latin-1")]
     claim = Claim(
         platform_id=first.platform_id,
-        # No header has a line break in it, so an agent's key is never a key of the platform.
-        key=f"{first.idempotency_scope}\n{key}" if first.idempotency_scope else key,
+        key=_scoped(first, key),
         request_hash=_hash([*parts, body]),
     )
     attempt = Attempt(claim, secrets)
@@ -94,6 +106,11 @@ async def respond(  # noqa: PLR0913 - each by name
         return await _with_event(call, claim, kept, lambda: handle(request), send)
 
     return await call.services.in_flight.join(claim, run, secrets=secrets)
+
+
+def _scoped(call: RequestContext, key: str) -> str:
+    # No header has a line break in it, so an agent's key is never a key of the platform.
+    return f"{call.idempotency_scope}\n{key}" if call.idempotency_scope else key
 
 
 async def _with_rows(

@@ -1,37 +1,54 @@
 """Forms of operations: read within the limits of size, time and number, then prepared.
 
+A form is work before its request has a slot, so it is received only when what it is for has room,
+and counts against the rate limit by its size.
+
 Source: docs/decisions/0073-documents.md
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final
 
 from fastapi import Request
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.datastructures import MutableHeaders
 
+from cardledger.api.http import idempotency
 from cardledger.api.http.errors import invalid_field, too_many_waiting
 from cardledger.api.http.operations import Form
 from cardledger.api.http.request_context import RequestContext, services_of
+from cardledger.api.http.responses import capped
 from cardledger.api.http.routing import (
     MAX_BODY,
+    REQUESTS,
     ParsedRequest,
     declared_length,
     in_time,
+    slot_of,
     too_large,
 )
 from cardledger.api.ingestion_limits import TooManyEventsError
 from cardledger.api.uploads.limits import FORM_REST
 from cardledger.api.uploads.multipart import PIECE, FileTooLargeError, FormReader, boundary_of
+from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.uploads import Upload
 from cardledger.workers.metrics import counted
+
+CheckRoom = Callable[[Request, AsyncConnection, int], Awaitable[None]]
+"""Checks, without a lock, that the file of a request has room: it has so many bytes or more.
+
+Raises: CapReachedError.
+"""
 
 _FILE: Final = "file"
 
 
-def form_with_file(*, max_file: int, prepare: Callable[[Upload], Any]) -> Form:
-    """Return a form with a `file` of at most `max_file` bytes.
+def form_with_file(
+    *, max_file: int, prepare: Callable[[Upload], Any], check_room: CheckRoom
+) -> Form:
+    """Return a form with a `file` of at most `max_file` bytes, which is received if it has room.
 
     What `prepare` makes of the file, in a thread and before a connection to the database is used,
     is what `prepared` returns; it raises ApiError for a file that is refused.
@@ -46,6 +63,7 @@ def form_with_file(*, max_file: int, prepare: Callable[[Upload], Any]) -> Form:
         declared = declared_length(request)
         if declared is not None and declared > limit:
             raise too_large(max_file)
+        await _check_room(request, check_room, max(0, (declared or 0) - FORM_REST))
         reader = FormReader(boundary, max_file=max_file)
         with ExitStack() as held:
             try:
@@ -72,6 +90,23 @@ def prepared(request: Request) -> Any:  # noqa: ANN401 - what the form's `prepar
     return call.prepared[0]
 
 
+async def _check_room(request: Request, check: CheckRoom, size: int) -> None:
+    """Check that a file of `size` bytes or more has room, unless `request` is a repetition.
+
+    A repetition is answered as before, whatever was created since.
+    Raises: ApiError CONFLICT.
+    """
+    call: RequestContext = request.state.call
+    with capped():
+        async with slot_of(request), call.reading() as connection:
+            try:
+                await check(request, connection, size)
+            except CapReachedError:
+                # After the check: what has filled the room may be the same request.
+                if not await idempotency.is_repetition(request, connection):
+                    raise
+
+
 async def _discard_unnamed(call: RequestContext) -> None:
     """Remove the files that `call` has stored and no row names: it was refused.
 
@@ -92,10 +127,11 @@ def _prepared(prepare: Callable[[Upload], Any], upload: Upload) -> Any:  # noqa:
 async def _read(request: Request, reader: FormReader, limit: int, held: ExitStack) -> None:
     """Feed the body of `request` to `reader`; a large one counts as in progress until `held`.
 
+    Each `MAX_BODY` bytes count as a request, as those of other operations are.
     Raises: ApiError INVALID_INPUT, RATE_LIMITED; FileTooLargeError.
     """
     call: RequestContext = request.state.call
-    files = services_of(request).uploads
+    files, limits = services_of(request).uploads, services_of(request).limits
     size = 0
     async for chunk in request.stream():
         if size <= MAX_BODY < size + len(chunk):
@@ -106,6 +142,8 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
                 message = f"{str(error).capitalize()}; send this one again when they are answered."
                 raise too_many_waiting(message) from None
             held.callback(files.end, call.platform_id)
+        more = (size + len(chunk)) // MAX_BODY - size // MAX_BODY
+        limits.count_more(REQUESTS, str(call.platform_id), more)
         size += len(chunk)
         if size > limit:
             raise too_large(limit)

@@ -78,6 +78,13 @@ async def find(
     )
 
 
+async def is_used(connection: AsyncConnection, *, platform_id: Id, key: str) -> bool:
+    """Return whether the platform's `key` was used before."""
+    columns = tables.idempotency_keys.c
+    used = select(columns.key).where(columns.platform_id == platform_id, columns.key == key)
+    return (await connection.scalar(used)) is not None
+
+
 async def use(
     connection: AsyncConnection,
     claim: Claim,

@@ -33,12 +33,13 @@ async def check(  # noqa: PLR0913 - each by name
     noun: str,
     customer_id: Id | None = None,
     advice: str = "; delete one first",
+    with_lock: bool = True,
 ) -> None:
     """Check that the platform has fewer than `limit` rows of `table` that meet `conditions`.
 
     With `customer_id` it is the customer who may have so many. Until the caller's database
-    transaction ends, no other passes this check for the same owner and table. At most `limit` rows
-    are counted.
+    transaction ends, no other passes this check for the same owner and table; not so without the
+    lock, which is for a look before work that may be in vain. At most `limit` rows are counted.
     Raises: CapReachedError, with `noun` in its message.
     """
     owner = "platform" if customer_id is None else "customer"
@@ -52,6 +53,8 @@ async def check(  # noqa: PLR0913 - each by name
             raise CapReachedError(message, limit=limit)
 
     await check_count()  # At the cap, requests are refused without waiting for each other.
+    if not with_lock:
+        return
     await lock(connection, table, customer_id or platform_id)
     # A statement of its own, after the lock: it sees what the previous holder has committed.
     await check_count()

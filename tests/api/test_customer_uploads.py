@@ -4,11 +4,13 @@ import csv
 import io
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.customers.uploads import registry
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, new_tenant, ok, refused, webhooks
 from tests.api.test_row_quotas import limit
@@ -231,3 +233,18 @@ def test_an_unknown_job_is_not_found(api: Api, other_platform: Api) -> None:
     refused(api.get(f"/customers/bulk/jobs/Job:{new_id()}"), 404, "BULK_UPLOAD_JOB_NOT_FOUND")
     refused(other_platform.get(f"/customers/bulk/jobs/{key}"), 404, "BULK_UPLOAD_JOB_NOT_FOUND")
     finished(api, key)
+
+
+def test_a_file_is_not_read_when_the_platform_may_have_no_more_jobs(
+    own: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    malformed = {"content-type": "multipart/form-data; boundary=b"}
+    key = {"Idempotency-Key": str(uuid4())}
+    first = ok(post(own, people(1), **key), 202)
+    monkeypatch.setattr(registry, "UNFINISHED_LIMIT", 0)
+
+    answer = own.http.post("/customers/bulk/csv", content=b"nonsense", headers=malformed)
+    repeated = post(own, people(1), **key)
+
+    assert refused(answer, 409, "CONFLICT")["details"] == {"limit": 0}
+    assert ok(repeated, 202) == first

@@ -407,6 +407,43 @@ def test_a_disk_that_hangs_takes_no_thread_of_the_event_loop(
     assert "documents" not in asyncio.run(use())
 
 
+def test_the_files_of_one_platform_leave_threads_to_others(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_store, "_WAIT_S", 0.1)
+    begun, ends = threading.Semaphore(0), threading.Event()
+
+    def hang(_: FileDirectory) -> None:
+        begun.release()
+        ends.wait()
+
+    async def use() -> list[BaseException | None]:
+        installation = async_engine(office.config.database_url)
+        store = DocumentStore(office.path, installation)
+        platform, other = office.platform_id, new_id()
+        first = [asyncio.create_task(store.run(hang, platform_id=platform)) for _ in range(2)]
+        try:
+            for _ in first:
+                assert await asyncio.to_thread(begun.acquire, timeout=30)
+            more = [store.run(hang, platform_id=platform) for _ in range(6)]
+            async with asyncio.timeout(30):
+                refusals = await asyncio.gather(*more, return_exceptions=True)
+            await store.run(FileDirectory.check, platform_id=other)
+            ends.set()
+            await asyncio.gather(*first)
+            await store.run(FileDirectory.check, platform_id=platform)
+            assert not store._platforms, "nothing is kept of platforms without files in progress"
+            return refusals
+        finally:
+            ends.set()
+            store.close()
+            await installation.dispose()
+
+    refusals = asyncio.run(use())
+
+    assert [type(refusal) for refusal in refusals] == [DirectoryError] * 6
+
+
 # --- what is left over -------------------------------------------------------------------------
 
 

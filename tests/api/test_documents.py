@@ -383,6 +383,31 @@ def test_the_files_of_a_platform_have_limited_bytes(api_config: ApiConfig) -> No
     assert error["details"] == {"limit": 100_000}
 
 
+def test_a_form_is_not_read_when_its_file_has_no_room(api_config: ApiConfig) -> None:
+    config, key = replace(api_config, document_bytes=100_000), {"Idempotency-Key": str(uuid4())}
+    malformed = {"content-type": "multipart/form-data; boundary=b"}
+    with server(config) as root, Api(root, new_tenant(config.database_url)) as api:
+        holder = api.customer()["id"]
+        document = made(post(api, **form(holder, pdf_of(60_000)), headers=key))
+        path = f"/documents/{document['id']}"
+
+        def put_malformed(size: int) -> httpx2.Response:
+            return api.http.put(path, content=b"x" * size, headers=malformed)
+
+        # What is said to have 272,000 bytes has a file of 140,000 or more.
+        large = post(api, content=b"x" * 272_000, headers=malformed)
+        refused(post(api, content=b"nonsense", headers=malformed), 400, "INVALID_INPUT")
+        upload(api, holder, pdf_of(38_000))
+        full = post(api, content=b"nonsense", headers=malformed)
+        larger, other = put_malformed(272_000), put_malformed(100)
+        repeated = post(api, **form(holder, pdf_of(60_000)), headers=key)
+
+    for answer in (large, full, larger):
+        assert refused(answer, 409, "CONFLICT")["details"] == {"limit": 100_000}
+    refused(other, 400, "INVALID_INPUT")  # It may be as large as the one before.
+    assert made(repeated) == document
+
+
 def test_concurrent_uploads_do_not_exceed_the_bytes_of_a_platform(
     api_config: ApiConfig, database_url: str
 ) -> None:

@@ -14,6 +14,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.http import rate_limits
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
+from cardledger.api.http.routing import MAX_BODY
 from cardledger.api.http.sliding_window import Rate
 from cardledger.workers.signals.shared_counts import (
     EXCHANGE_LIMIT,
@@ -70,6 +71,20 @@ def test_a_request_over_the_limit_returns_when_to_retry(url: str, tenant: Tenant
     after_s, after_ms = int(answer.headers["retry-after"]), int(answer.headers["retry-after-ms"])
     assert after_s >= 1
     assert (after_s - 1) * 1000 < after_ms <= after_s * 1000
+
+
+def test_a_form_counts_by_its_size(url: str, tenant: Tenant) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    begin = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    with Api(url, tenant) as api:
+        # As a body of 64 KiB each: 15 requests more.
+        answer = api.http.post(
+            "/customers/bulk/csv", content=begin + b"x" * (15 * MAX_BODY), headers=headers
+        )
+        others = [api.get("/config").status_code for _ in range(LIMIT - 15)]
+
+    refused(answer, 400, "INVALID_INPUT")
+    assert others == [200] * (LIMIT - 16) + [429]
 
 
 def test_the_tokens_of_a_platform_share_its_limit(

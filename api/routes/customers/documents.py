@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import Query, Request, Response
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.errors import ApiError, not_found, unavailable
 from cardledger.api.http.operations import error_responses
@@ -36,6 +37,7 @@ from cardledger.schema.wire.uploads import Upload
 
 _TAG: Final = "Documents"
 _NO_CONTENT: Final = 204
+_ID: Final[TypeAdapter[Id]] = TypeAdapter(DocumentId)
 
 _log = structlog.get_logger()
 
@@ -67,7 +69,23 @@ def _checked(upload: Upload) -> CheckedFile:
         return uploaded.checked(upload)
 
 
-_FORM: Final = form_with_file(max_file=DOCUMENT_FILE, prepare=_checked)
+async def _check_room(request: Request, connection: AsyncConnection, size: int) -> None:
+    call: RequestContext = request.state.call
+    replaced = request.path_params.get("document_id")
+    try:
+        document_id = None if replaced is None else _ID.validate_python(replaced)
+    except ValidationError:
+        return  # The route says what is wrong.
+    await documents.check_room(
+        connection,
+        platform_id=call.platform_id,
+        replaced=document_id,
+        size=size,
+        limits=call.services.document_limits,
+    )
+
+
+_FORM: Final = form_with_file(max_file=DOCUMENT_FILE, prepare=_checked, check_room=_check_room)
 
 
 async def _store_new(call: RequestContext, body: object, _: Mapping[str, Any]) -> None:

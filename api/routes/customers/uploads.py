@@ -3,10 +3,11 @@
 from typing import Final
 
 from fastapi import Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.errors import not_found
 from cardledger.api.http.operations import error_responses
-from cardledger.api.http.request_context import PlatformCall
+from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.uploads.forms import form_with_file, prepared
@@ -28,8 +29,16 @@ _ACCEPTED: Final = 202
 router = guarded_router("Customers")
 
 
+async def _check_room(request: Request, connection: AsyncConnection, _: int) -> None:
+    call: RequestContext = request.state.call
+    await uploads.check_room(connection, platform_id=call.platform_id)
+
+
 def _read(upload: Upload) -> ParsedFile | UnreadableError:
     return uploads.read(upload.content)
+
+
+_FORM: Final = form_with_file(max_file=CUSTOMERS_FILE, prepare=_read, check_room=_check_room)
 
 
 @router.post(
@@ -38,7 +47,7 @@ def _read(upload: Upload) -> ParsedFile | UnreadableError:
     response_model=CustomerUploadAccepted,
     responses=error_responses(Code.CONFLICT),
 )
-@requires(Permission.MANAGE, form=form_with_file(max_file=CUSTOMERS_FILE, prepare=_read))
+@requires(Permission.MANAGE, form=_FORM)
 async def upload_customers(
     body: CustomerUploadCreate,  # noqa: ARG001 - its file is prepared
     request: Request,

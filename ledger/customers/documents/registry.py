@@ -69,6 +69,34 @@ class Erased:
     files: Sequence[FilePlace] = ()
 
 
+async def check_room(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    replaced: Id | None,
+    size: int,
+    limits: StorageLimits,
+) -> None:
+    """Check that a file of `size` bytes or more has room, before it is received.
+
+    It takes no lock, so the room may be gone when the file is there. It is for a new document, or
+    for the one that is `replaced`.
+    Raises: CapReachedError.
+    """
+    rows = await connection.execute(
+        select(
+            select(_USAGE.bytes).where(_USAGE.platform_id == platform_id).scalar_subquery(),
+            select(_DOCUMENTS.size)
+            .where(_DOCUMENTS.id == replaced, _DOCUMENTS.platform_id == platform_id)
+            .scalar_subquery(),
+        )
+    )
+    used, before = rows.one()
+    more = _charged(size) - (0 if before is None else _charged(before))
+    if more > 0 and (used or 0) + more > limits.bytes_of_platform:
+        raise _no_room(limits)
+
+
 # --- the record --------------------------------------------------------------------------------
 
 
@@ -355,11 +383,15 @@ async def _take_room(
         ).returning(_USAGE.bytes)
     )
     if used is None or used > limits.bytes_of_platform:
-        message = (
-            f"The documents of the platform have {limits.bytes_of_platform:,} bytes at most;"
-            " delete some first."
-        )
-        raise CapReachedError(message, limit=limits.bytes_of_platform)
+        raise _no_room(limits)
+
+
+def _no_room(limits: StorageLimits) -> CapReachedError:
+    message = (
+        f"The documents of the platform have {limits.bytes_of_platform:,} bytes at most;"
+        " delete some first."
+    )
+    return CapReachedError(message, limit=limits.bytes_of_platform)
 
 
 async def _files(

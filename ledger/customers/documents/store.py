@@ -2,12 +2,15 @@
 
 A disk that hangs, as a network file system does, would take the threads of the event loop, which
 resolve the names of hosts for every connection: what has nothing to do with documents would wait.
+One platform has at most half of the threads, so that its files keep none of another waiting.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,6 +28,7 @@ from cardledger.ledger.customers.documents.directory import (
 from cardledger.schema.ids import Id
 
 _THREADS: Final = 4
+_THREADS_OF_PLATFORM: Final = _THREADS // 2
 _WAIT_S: Final = 1.0  # Until one is free: on a disk that works it takes milliseconds.
 
 # No column of a table: a copy of the database would have the same.
@@ -37,6 +41,14 @@ _HAS_DOCUMENTS: Final = "SELECT EXISTS (SELECT FROM documents)"
 Result = TypeVar("Result")
 
 _log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _OfPlatform:
+    """The threads of one platform, and how many requests use them or wait for them."""
+
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_THREADS_OF_PLATFORM))
+    users: int = 0
 
 
 def owner(connection: psycopg.Connection[Any]) -> str:
@@ -54,6 +66,7 @@ class DocumentStore:
         self._installation: Final = installation
         self._threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="documents")
         self._free: Final = asyncio.Semaphore(_THREADS)
+        self._platforms: Final[dict[Id, _OfPlatform]] = {}
         self._claiming: Final = threading.Lock()
 
     def close(self) -> None:
@@ -75,7 +88,7 @@ class DocumentStore:
                     directory.claim_if_empty()
             return directory.write(platform_id, document_id, sealed)
 
-        return await self.run(write)
+        return await self.run(write, platform_id=platform_id)
 
     async def remove(self, places: Iterable[FilePlace]) -> None:
         """Remove files that no row names any more; what fails is removed as left over later."""
@@ -83,22 +96,50 @@ class DocumentStore:
         if not wanted:
             return
         try:
-            await self.run(lambda directory: directory.remove(wanted))
+            await self.run(
+                lambda directory: directory.remove(wanted), platform_id=wanted[0].platform_id
+            )
         except DirectoryError as error:
             _log.error("files of documents not removed", error=str(error), count=len(wanted))
 
-    async def run(self, work: Callable[[FileDirectory], Result]) -> Result:
-        """Return what `work` does with the directory, in a thread.
+    async def run(
+        self, work: Callable[[FileDirectory], Result], *, platform_id: Id | None = None
+    ) -> Result:
+        """Return what `work` does with the directory, in a thread, for a platform if it is given.
 
-        Raises: DirectoryError, also where every thread waits for the disk; what `work` raises.
+        Raises: DirectoryError, also where every thread waits for the disk, or every thread that the
+        platform may have; what `work` raises.
         """
         async with self._installation.connect() as connection:
             of = str(await connection.scalar(text(_OWNER)))
-        try:
-            await asyncio.wait_for(self._free.acquire(), _WAIT_S)
-        except TimeoutError:
-            raise DirectoryError("the directory of documents does not answer") from None
+        release = await self._thread(platform_id)
         loop = asyncio.get_running_loop()
         future = self._threads.submit(work, FileDirectory(self._path, of))
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._free.release))
+        # A request that is given up does not free a thread that waits for the disk.
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(release))
         return await asyncio.wrap_future(future)
+
+    async def _thread(self, platform_id: Id | None) -> Callable[[], None]:
+        """Wait for a thread, and for the turn of a platform before; return what gives both back.
+
+        Raises: DirectoryError.
+        """
+        with ExitStack() as held:
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    if platform_id is not None:
+                        own = self._platforms.setdefault(platform_id, _OfPlatform())
+                        own.users += 1
+                        held.callback(self._leave, platform_id, own)
+                        await own.free.acquire()
+                        held.callback(own.free.release)
+                    await self._free.acquire()
+                    held.callback(self._free.release)
+            except TimeoutError:
+                raise DirectoryError("the directory of documents does not answer") from None
+            return held.pop_all().close
+
+    def _leave(self, platform_id: Id, own: "_OfPlatform") -> None:
+        own.users -= 1
+        if not own.users:
+            del self._platforms[platform_id]

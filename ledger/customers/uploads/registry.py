@@ -68,6 +68,25 @@ def read(content: bytes) -> ParsedFile | UnreadableError:
         return error
 
 
+async def check_room(
+    connection: AsyncConnection, *, platform_id: Id, with_lock: bool = False
+) -> None:
+    """Check that the platform may have another job, before its file is received.
+
+    Raises: CapReachedError.
+    """
+    await caps.check(
+        connection,
+        tables.customer_uploads,
+        _UPLOADS.completed_at.is_(None),
+        platform_id=platform_id,
+        limit=UNFINISHED_LIMIT,
+        noun="unfinished uploads of customers",
+        advice="; wait until one is finished",
+        with_lock=with_lock,
+    )
+
+
 async def create(
     connection: AsyncConnection,
     *,
@@ -79,15 +98,7 @@ async def create(
 
     Raises: CapReachedError; nothing has been written.
     """
-    await caps.check(
-        connection,
-        tables.customer_uploads,
-        _UPLOADS.completed_at.is_(None),
-        platform_id=platform_id,
-        limit=UNFINISHED_LIMIT,
-        noun="unfinished uploads of customers",
-        advice="; wait until one is finished",
-    )
+    await check_room(connection, platform_id=platform_id, with_lock=True)
     key = new_id()
     parsed = file if isinstance(file, ParsedFile) else None
     errors = [] if parsed is not None else [_unreadable(str(file))]
