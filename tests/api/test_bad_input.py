@@ -13,7 +13,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.routing import MAX_BODY
-from tests.api import contract
+from tests.api import contract, documents
 from tests.api.support import WRONG_TOKENS, Api, authorization, made, new_tenant, ok, refused
 from tests.waiting import eventually, limit_s
 
@@ -396,9 +396,9 @@ def parameters_filled(sent: str) -> Iterator[tuple[str, str]]:
     for path, method, operation in contract.operations():
         if "x-unimplemented" in operation:
             continue
-        at_root = "servers" in contract.document()["paths"][path]
+        at_root = "servers" in documents.document()["paths"][path]
         url = ("" if at_root else BASE_PATH) + path
-        parameters = [contract.resolved(part) for part in operation.get("parameters", [])]
+        parameters = [documents.resolved(part) for part in operation.get("parameters", [])]
         if "{" in url:
             yield method, re.sub("{[^}]+}", sent, url)
         for name in [part["name"] for part in parameters if part["in"] == "query"]:
