@@ -174,7 +174,7 @@ def test_keys_that_ended_are_deleted_and_those_that_are_published_stay(
     another = world.platform()
     ended = NOW - 2 * signing_keys.KEPT
     add_key(world, platform, "ended", signs_from=ended - HOUR, until=ended - HOUR)
-    add_key(world, platform, "ended, too", signs_from=ended, until=ended)
+    add_key(world, platform, "ended, too", signs_from=ended - HOUR / 2, until=ended - HOUR / 2)
     stay = {
         # Replaced less than an hour ago: a sender whose clock is behind signs with it.
         add_key(world, platform, "recent", signs_from=ended, until=ended),
