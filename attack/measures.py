@@ -21,12 +21,12 @@ from cardledger.ledger.customers.uploads.registry import UNFINISHED_LIMIT
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from cardledger.ledger.projections.accounts import ACCOUNT_LIMIT
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
+from cardledger.ledger.webhooks.signing_keys import PUBLISHED_LIMIT
 from cardledger.schema.ids import Id
 
 _MEGABYTE: Final = 1024 * 1024
 _INTERVAL_S: Final = 1.0
 _DOCUMENT_BYTES: Final = 10 * 2**30  # As `CARDLEDGER_DOCUMENT_BYTES` is delivered.
-_SIGNING_KEY_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ QUOTAS: Final = (
     Quota(
         "published signing keys",
         "SELECT count(*) FROM webhook_signing_keys WHERE platform_id = %s AND former_until > now()",
-        _SIGNING_KEY_LIMIT,
+        PUBLISHED_LIMIT,
     ),
 )
 

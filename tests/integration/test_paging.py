@@ -38,7 +38,7 @@ def insert_deposits(url: DatabaseUrl, platform_id: Id, count: int) -> None:
 
 
 async def read(
-    connection: AsyncConnection, platform_id: Id, **options: Any
+    connection: AsyncConnection, platform_id: Id, *, count_limit: int | None = paging.COUNT_LIMIT
 ) -> paging.Page[Any]:
     return await paging.read(
         connection,
@@ -47,15 +47,17 @@ async def read(
         matching=[tables.deposits.c.platform_id == platform_id],
         wanted=paging.Wanted(limit=20),
         item=lambda row: row.id,
-        **options,
+        count_limit=count_limit,
     )
 
 
-def page_of(url: DatabaseUrl, platform_id: Id, **options: Any) -> paging.Page[Any]:
+def page_of(
+    url: DatabaseUrl, platform_id: Id, *, count_limit: int | None = paging.COUNT_LIMIT
+) -> paging.Page[Any]:
     async def act() -> paging.Page[Any]:
         engine = async_engine(url)
         async with engine.connect() as connection:
-            page = await read(connection, platform_id, **options)
+            page = await read(connection, platform_id, count_limit=count_limit)
         await engine.dispose()
         return page
 
@@ -102,7 +104,7 @@ def test_a_page_without_a_total_takes_one_statement(
 
 
 async def analyzed(
-    url: DatabaseUrl, platform_id: Id, **options: int | None
+    url: DatabaseUrl, platform_id: Id, *, count_limit: int | None = paging.COUNT_LIMIT
 ) -> list[dict[str, Any]]:
     """Return the executed plan of every statement that reading a page takes."""
     engine = async_engine(url)
@@ -115,7 +117,7 @@ async def analyzed(
     async with engine.connect() as connection:
         await connection.execute(select(1))
         statements.clear()
-        await read(connection, platform_id, **options)
+        await read(connection, platform_id, count_limit=count_limit)
         raw = await connection.get_raw_connection()
         driver: psycopg.AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
         plans = []

@@ -5,7 +5,7 @@ from typing import Final
 from alembic import op
 
 revision = "0139"
-down_revision = "0136"
+down_revision = "0138"
 
 # A session that deletes subtracts in slots of its own (17 to 32), which no insert waits for. A page
 # of quotes may be of many platforms: sessions of the same slot take them in one order.
