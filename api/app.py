@@ -322,7 +322,6 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
             readiness = Readiness(
                 health_engine, client, schema_head=compatibility.head(), clock=clock
             )
-            adapters = _adapters(config, keys)
             yield Services(
                 platforms=platforms,
                 installation=installation,

@@ -15,8 +15,8 @@ def _bench(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="What to measure, may be repeated (all of): floor, engine, service, webhooks,"
-            " proof, finance, closing, growth; and smoke: a few ratios, for CI.",
+            help=f"What to measure, may be repeated (all of): {', '.join(run.PARTS)};"
+            " and smoke: a few ratios, for CI.",
         ),
     ] = None,
     rounds: Annotated[
@@ -26,7 +26,7 @@ def _bench(
         float,
         typer.Option(
             metavar="N",
-            help="Millions of stored events (growth), and of entries (finance, closing).",
+            help="Millions of stored events (growth, console), and of entries (finance, closing).",
             min=0.01,
         ),
     ] = 1.0,

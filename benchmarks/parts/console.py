@@ -1,13 +1,15 @@
 """How long the pages of the console take on a large record, and what they cost other callers.
 
 A page counts from when it was due, so a page that waits for the one before it is slow as well.
-Authorizations arrive all the time: alone, and beside the pages, in turn.
+Authorizations arrive all the time. Pages are measured while many people read; what they cost other
+callers, while two people do: alone and beside their pages, in turn.
 """
 
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -42,6 +44,8 @@ _DELIVERIES: Final = 1_000
 _RATE: Final = 300  # Authorizations a second.
 _PAGES_A_SECOND: Final = 4.0
 _VISITS: Final = 20  # Of each page a round.
+_PAGES_OF_TWO_A_SECOND: Final = 1.0
+_SECONDS_OF_TWO: Final = 60.0
 _MOST_MS: Final = 150
 _MOST_BY_KEY_MS: Final = 50
 _MOST_P99_RATIO: Final = 1.1
@@ -65,6 +69,11 @@ _OTHERS: Final = {
     "card transactions in EXCEPTION": "/card-transactions?status=EXCEPTION",
     "card transactions of a card": "/card-transactions?cardId=Card:{card}",
     "card transactions of an account": "/card-transactions?accountId=InternalAccount:{account}",
+    "card transactions of an account of a tenth": (
+        "/card-transactions?accountId=InternalAccount:{busy}"
+    ),
+    "card transactions of a minute": "/card-transactions?since={minute}",
+    "card transactions until a day": "/card-transactions?until={day}",
     "exceptions": "/exceptions",
     "customers": "/customers",
     "accounts": "/accounts",
@@ -74,6 +83,7 @@ _OTHERS: Final = {
     "trial balance": "/trial-balance",
     "webhooks": "/webhooks",
     "deliveries": "/webhooks/deliveries",
+    "deliveries of a minute": "/webhooks/deliveries?since={minute}",
     "simulator": "/simulator",
     "system": "/system",
 }
@@ -121,54 +131,67 @@ def measure(
     names = _names(system, record, progress)
     pages = {name: path.format(**names) for name, path in {**_BY_KEY, **_OTHERS}.items()}
     seconds = len(pages) * visits / _PAGES_A_SECOND
+    seconds_of_two = min(seconds, _SECONDS_OF_TWO)
     authorizations = Authorizations(system)
     reader = _Reader(system, pages)
     progress("console: warming up")
     reader.check()
-    asyncio.run(_beside(reader, authorizations, len(pages) / _PAGES_A_SECOND))
-    alone: list[LoadResult] = []
-    beside: list[LoadResult] = []
-    read: list[Mapping[str, LoadResult]] = []
+    asyncio.run(_beside(reader, authorizations, len(pages) / _PAGES_A_SECOND, _PAGES_A_SECOND))
+    runs = _Runs()
     for number in range(rounds):
         progress(f"console: round {number + 1} of {rounds}")
+        loaded, pages_read = asyncio.run(_beside(reader, authorizations, seconds, _PAGES_A_SECOND))
+        runs.beside_many.append(loaded)
+        runs.pages.append(pages_read)
         for is_beside in (False, True) if number % 2 else (True, False):
             if is_beside:
-                loaded, pages_read = asyncio.run(_beside(reader, authorizations, seconds))
-                beside.append(loaded)
-                read.append(pages_read)
+                run = _beside(reader, authorizations, seconds_of_two, _PAGES_OF_TWO_A_SECOND)
+                runs.beside_two.append(asyncio.run(run)[0])
             else:
-                alone.append(authorizations.paced(_RATE, seconds=seconds))
-    yield from _figures(alone, beside, read)
+                runs.alone.append(authorizations.paced(_RATE, seconds=seconds_of_two))
+    yield from _figures(runs)
 
 
-def _figures(
-    alone: list[LoadResult], beside: list[LoadResult], read: list[Mapping[str, LoadResult]]
-) -> Iterator[Figure]:
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Latencies of authorizations, and of pages, of each round."""
+
+    alone: list[LoadResult] = field(default_factory=list)
+    beside_two: list[LoadResult] = field(default_factory=list)
+    beside_many: list[LoadResult] = field(default_factory=list)
+    pages: list[Mapping[str, LoadResult]] = field(default_factory=list)
+
+
+def _figures(runs: _Runs) -> Iterator[Figure]:
     for name in (*_BY_KEY, *_OTHERS):
         yield Figure(
             part=_PART,
             name=f"page: {name}, p95",
             unit="ms",
-            values=[results[name].quantile_ms(0.95) for results in read],
+            values=[results[name].quantile_ms(0.95) for results in runs.pages],
             least=_MOST_BY_KEY_MS if name in _BY_KEY else _MOST_MS,
             lower=True,
         )
-    for share, name in ((0.5, "p50"), (0.99, "p99")):
-        for what, results in (("alone", alone), ("beside the pages", beside)):
+    for share, quantile in ((0.5, "p50"), (0.99, "p99")):
+        for what, results in (
+            ("alone", runs.alone),
+            (f"beside {_PAGES_OF_TWO_A_SECOND:.0f} page/s", runs.beside_two),
+            (f"beside {_PAGES_A_SECOND:.0f} pages/s", runs.beside_many),
+        ):
             yield Figure(
                 part=_PART,
-                name=f"HTTP authorization at {_RATE}/s {what}, {name}",
+                name=f"HTTP authorization at {_RATE}/s {what}, {quantile}",
                 unit="ms",
                 values=[result.quantile_ms(share) for result in results],
                 lower=True,
             )
     yield Figure(
         part=_PART,
-        name="HTTP authorization, p99 beside the pages to alone",
+        name=f"HTTP authorization, p99 beside {_PAGES_OF_TWO_A_SECOND:.0f} page/s to alone",
         unit="ratio",
         values=[
             with_pages.quantile_ms(0.99) / without.quantile_ms(0.99)
-            for with_pages, without in zip(beside, alone, strict=True)
+            for with_pages, without in zip(runs.beside_two, runs.alone, strict=True)
         ],
         least=_MOST_P99_RATIO,
         lower=True,
@@ -212,25 +235,32 @@ class _Reader:
                 # A search leads to what it has found.
                 assert response.status in {200, 303}, f"{name}: {response.status}"
 
-    async def read(self, seconds: float) -> dict[str, LoadResult]:
-        """Read `_PAGES_A_SECOND`, in turn; return the latencies of each."""
+    async def read(self, seconds: float, pages_a_second: float) -> dict[str, LoadResult]:
+        """Read so many pages a second, in turn; return the latencies of each."""
         results = await asyncio.gather(
-            *(self._read(number, path, seconds) for number, path in enumerate(self._pages.values()))
+            *(
+                self._read(number, path, seconds, pages_a_second)
+                for number, path in enumerate(self._pages.values())
+            )
         )
         return dict(zip(self._pages, results, strict=True))
 
-    async def _read(self, number: int, path: str, seconds: float) -> LoadResult:
-        await asyncio.sleep(number / _PAGES_A_SECOND)
+    async def _read(
+        self, number: int, path: str, seconds: float, pages_a_second: float
+    ) -> LoadResult:
+        await asyncio.sleep(number / pages_a_second)
         request = load.page(self._host, f"{ROOT}{path}", self._cookie)
-        rate = _PAGES_A_SECOND / len(self._pages)
+        rate = pages_a_second / len(self._pages)
         return await load.paced(self._host, self._port, lambda: request, rate=rate, seconds=seconds)
 
 
 async def _beside(
-    reader: _Reader, authorizations: Authorizations, seconds: float
+    reader: _Reader, authorizations: Authorizations, seconds: float, pages_a_second: float
 ) -> tuple[LoadResult, Mapping[str, LoadResult]]:
     """Return the latencies of authorizations, and those of the pages that are read meanwhile."""
-    return await asyncio.gather(authorizations.pacing(_RATE, seconds=seconds), reader.read(seconds))
+    return await asyncio.gather(
+        authorizations.pacing(_RATE, seconds=seconds), reader.read(seconds, pages_a_second)
+    )
 
 
 def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any]:
@@ -256,6 +286,7 @@ def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any
         )
         api.patch(f"/webhooks/endpoints/{endpoint}", {"state": "DISABLED"})
         connection.execute("VACUUM (ANALYZE)")
+        now = datetime.now(UTC)
         purchase, customer, account, card, source, reference = _one(
             connection, _NAMES, record.holder.owner.customer_id
         )
@@ -270,6 +301,8 @@ def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any
             "endpoint": endpoint,
             "exception": _one(connection, _EXCEPTION)[0],
             "delivery": _one(connection, _DELIVERY, key)[0],
+            "minute": f"{now - timedelta(minutes=1):%Y-%m-%dT%H:%M:%S}",
+            "day": f"{now - timedelta(days=_DAYS // 2):%Y-%m-%d}",
         }
 
 
