@@ -456,7 +456,9 @@ class Engine:
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,
-            reversals=reads.reversals(connection, messages, outcomes, self._key),
+            reversals=reads.reversals(
+                connection, messages, outcomes, self._key, any_waits=books.has_reversals
+            ),
             amounts_since=amounts_since,
             cards=cards_of(),
             accounts=accounts,

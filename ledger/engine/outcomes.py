@@ -96,14 +96,12 @@ async def _outcomes(
     rows = [
         (key, *row) async for key, body_hash, *row in cursor if inbox.repeats(by_id[key], body_hash)
     ]
-    repeated = [
+    approved = [
         by_id[key]
-        for key, first_id, outcome, *_ in rows
-        if key != first_id
-        and outcome == OutcomeType.APPLIED
-        and by_id[key].body["type"] in AUTHORIZATIONS
+        for key, _, outcome, *_ in rows
+        if outcome == OutcomeType.APPLIED and by_id[key].body["type"] in AUTHORIZATIONS
     ]
-    reversed_late = await _reversed_late(connection, repeated, inbox_key)
+    reversed_late = await _reversed_late(connection, approved, inbox_key)
     # Of a first outcome the card transaction as it was then, of a duplicate as it is now.
     firsts = [(row[4], row[5]) for row in rows if row[5] and row[0] == row[1]]
     repeats = [row[4] for row in rows if row[5] and row[0] != row[1]]
@@ -122,12 +120,12 @@ async def _outcomes(
 
 
 async def _reversed_late(
-    connection: AsyncConnection[Any], repeated: Sequence[Message], inbox_key: InboxKey
+    connection: AsyncConnection[Any], approved: Sequence[Message], inbox_key: InboxKey
 ) -> set[Id]:
-    """Return which of `repeated`, each of an approval, have a timeout reversal."""
-    if not repeated:
+    """Return which of `approved`, first or repeated, have a timeout reversal."""
+    if not approved:
         return set()
-    keys = {message.id: reversal_key_of(message) for message in repeated}
+    keys = {message.id: reversal_key_of(message) for message in approved}
     # What waits first, as in `find`.
     waiting = await timeout_reversals.waiting_async(connection, {*keys.values()}, inbox_key)
     cursor = await connection.execute(_DECIDED, _keys(keys, keys.values()))

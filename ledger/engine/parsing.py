@@ -197,20 +197,26 @@ def reversals_in(messages: Iterable[Message]) -> set[Key]:
     return {key_of(message) for message in _of_type(messages, timeout_reversals.TIMEOUT_REVERSAL)}
 
 
+def authorizations_in(messages: Iterable[Message]) -> list[Message]:
+    """Return the authorizations among `messages`."""
+    return [
+        message
+        for message in messages
+        if isinstance(message.body, dict) and message.body.get("type") in AUTHORIZATIONS
+    ]
+
+
 def repeated_approvals(
     messages: Iterable[Message], outcomes: Mapping[Key, OutcomeRow]
 ) -> list[Message]:
     """Return those `messages` that repeat an authorization whose approval is in `outcomes`."""
     if not outcomes:
         return []
-    return [
+    return authorizations_in(
         message
         for message in messages
-        if (first := outcomes.get(key_of(message)))
-        and first.outcome == OutcomeType.APPLIED
-        and isinstance(message.body, dict)
-        and message.body.get("type") in AUTHORIZATIONS
-    ]
+        if (first := outcomes.get(key_of(message))) and first.outcome == OutcomeType.APPLIED
+    )
 
 
 def reversal_key_of(authorization: Message) -> Key:

@@ -14,7 +14,12 @@ from typing import Any, Final
 from psycopg import Connection
 
 from cardledger.ledger.core.card import CardState
-from cardledger.ledger.engine.parsing import repeated_approvals, reversal_key_of, reversals_in
+from cardledger.ledger.engine.parsing import (
+    authorizations_in,
+    repeated_approvals,
+    reversal_key_of,
+    reversals_in,
+)
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
@@ -61,21 +66,23 @@ _LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed 
 
 # A database transaction has an id before it reads the clock: totals are added up to a time when all
 # with an id from before it have ended (`books.totals`). The lock of its queue gave it one already.
-_STATE_OF_BOOKS: Final = """
+_STATE_OF_BOOKS: Final = f"""
     SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars),
-        EXISTS (SELECT FROM suspense_items WHERE resolved_at IS NULL)
+        EXISTS (SELECT FROM suspense_items WHERE resolved_at IS NULL),
+        {timeout_reversals.ANY_WAITS}
     FROM books b WHERE b.is_only AND pg_current_xact_id() IS NOT NULL
 """
 
 
 @dataclass(slots=True)
 class StateOfBooks:
-    """The time by PostgreSQL's clock, and what decides then on which day entries are posted."""
+    """The time by PostgreSQL's clock, on which day entries are posted then, and what there is."""
 
     reading: Reading
     first_open_day: date
     calendar_versions: int  # Their number: a version is never changed.
     has_suspense: bool  # Whether SUSPENSE has any open item.
+    has_reversals: bool  # Whether a timeout reversal waits in any queue.
 
 
 def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
@@ -123,19 +130,21 @@ def reversals(
     messages: Sequence[Message],
     decided: Mapping[Key, OutcomeRow],
     key: InboxKey,
+    *,
+    any_waits: bool,
 ) -> set[Key]:
     """Return the keys of timeout reversals that are known of the authorizations in `messages`.
 
-    Those among `messages`, and of the authorizations that repeat an approval among the outcomes
-    `decided` those that wait in the inbox, whatever their place there, or are decided. What waits
-    is read first: what has left the inbox by then has an outcome.
+    Those that wait in any queue, whatever their place there, and those that are decided of the
+    authorizations that repeat an approval among the outcomes `decided`. What waits is read first:
+    what has left the inbox by then has an outcome.
     """
     known = reversals_in(messages)
-    keys = {reversal_key_of(repeated) for repeated in repeated_approvals(messages, decided)} - known
-    if keys:
-        known |= timeout_reversals.waiting(connection, keys, key)
-        known |= outcomes(connection, keys - known)().keys()
-    return known
+    if any_waits:
+        wanted = set(map(reversal_key_of, authorizations_in(messages))) - known
+        known |= timeout_reversals.waiting(connection, wanted, key)
+    repeated = set(map(reversal_key_of, repeated_approvals(messages, decided))) - known
+    return known | outcomes(connection, repeated)().keys() if repeated else known
 
 
 _AMOUNTS_SINCE: Final = """

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection, Connection
 
-from cardledger.ledger.messaging.inbox import Lane, Message, shard_of
+from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -76,26 +76,26 @@ def reference_of(authorization: Message) -> str:
     return authorization.body_hash.hex()
 
 
-# There is no index by reference: the queues of the cardholders are read, in their index, which has
-# the customer. Their other messages are not.
+# By their own index, whose condition is written as there.
 _WAITING: Final = f"""
     SELECT lane, shard, id, customer_id, platform_id, source, reference, body::text, body_hash,
         reply_to, received_at, mac
     FROM inbox
-    WHERE lane = ANY(%s::int2[]) AND shard = ANY(%s::int2[]) AND customer_id = ANY(%s::uuid[])
-        AND source = '{SOURCE}' AND reference = ANY(%s::text[])
+    WHERE source = '{SOURCE}' AND customer_id = ANY(%s::uuid[]) AND reference = ANY(%s::text[])
 """
+
+ANY_WAITS: Final = f"EXISTS (SELECT FROM inbox WHERE source = '{SOURCE}')"
+"""The condition that a timeout reversal waits to be decided; mostly none does."""
 
 
 def waiting(connection: Connection[Any], keys: Collection[Key], key: InboxKey) -> set[Key]:
     """Return those of `keys` whose timeout reversals wait to be decided.
 
     Only those that `key` verifies: another row of the inbox is never decided.
-    Bounds: reads the index of the queues of these cardholders; for what is rare.
     """
     if not keys:
         return set()
-    return _verified(connection.execute(_WAITING, _queues_of(keys)).fetchall(), key) & {*keys}
+    return _verified(connection.execute(_WAITING, _columns_of(keys)).fetchall(), key) & {*keys}
 
 
 async def waiting_async(
@@ -104,16 +104,13 @@ async def waiting_async(
     """Do as `waiting` does, for an event loop."""
     if not keys:
         return set()
-    cursor = await connection.execute(_WAITING, _queues_of(keys))
+    cursor = await connection.execute(_WAITING, _columns_of(keys))
     return _verified(await cursor.fetchall(), key) & {*keys}
 
 
-def _queues_of(keys: Collection[Key]) -> list[list[Any]]:
-    """Return the parameters of `_WAITING`: lanes, shards, customers and references."""
-    customers = {customer_id for *_, customer_id in keys}
-    shards = {shard_of(customer_id) for customer_id in customers}
-    references = [reference for reference, *_ in keys]
-    return [[int(lane) for lane in Lane], sorted(shards), list(customers), references]
+def _columns_of(keys: Collection[Key]) -> list[list[Any]]:
+    """Return the parameters of `_WAITING`: customers and references."""
+    return [[*{customer_id for *_, customer_id in keys}], [reference for reference, *_ in keys]]
 
 
 def _verified(rows: Iterable[tuple[Any, ...]], key: InboxKey) -> set[Key]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
@@ -63,6 +63,12 @@ _MANY: Final = 2_000
 
 _NEAREST: Final = 5_000
 """Card transactions of a platform among which those of such a cardholder are looked for first."""
+
+_CLOCK_DIFFERENCE: Final = timedelta(hours=1)
+"""Between the id of a card transaction, by the clock of a worker, and its time, by PostgreSQL's.
+
+A worker that is off by more than a moment decides nothing; a batch takes a minute at most.
+"""
 
 _EVENTS_BETWEEN: Final = _EVENTS.where(
     _EVENT.sequence > bindparam("after"), _EVENT.sequence <= bindparam("until")
@@ -188,7 +194,9 @@ async def _nearest(
         return None
     near = (
         paging.in_order(
-            select(tables.card_transactions).where(own_columns.platform_id == platform_id),
+            select(tables.card_transactions).where(
+                own_columns.platform_id == platform_id, *_made_within(own_columns.id, filters)
+            ),
             own_columns.id,
             wanted,
         )
@@ -232,11 +240,19 @@ def _matching(
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:
         yield columns.created_at <= filters.created_to
-    yield from paging.made_within(columns.id, filters.created_from, filters.created_to)
+    yield from _made_within(columns.id, filters)
     if filters.min_amount is not None:
         totals = columns.authorized, columns.settled, columns.declined, columns.refunded
         yield func.greatest(*totals) >= filters.min_amount
     yield from _of_cardholder(platform_id, filters, columns)
+
+
+def _made_within(
+    key: ColumnElement[Any], filters: CardTransactionFilters
+) -> Iterator[ColumnElement[bool]]:
+    return paging.made_within(
+        key, filters.created_from, filters.created_to, difference=_CLOCK_DIFFERENCE
+    )
 
 
 def _of_cardholder(

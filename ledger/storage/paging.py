@@ -19,7 +19,6 @@ COUNT_LIMIT: Final = 10_000
 """The highest exact total of a list; a larger list has none, since counting costs too much."""
 
 _KEY_BYTES: Final = 16
-_CLOCK_DIFFERENCE: Final = timedelta(hours=1)
 
 
 class CursorError(ValueError):
@@ -62,8 +61,8 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     """Return one page of those rows of `table` that match, as `query` shows them.
 
     At most one row more than `count_limit` is counted; None counts all of them, 0 counts nothing.
-    `found` are the keys of the rows of the page and of one more, where the caller has looked for
-    them on another way than by all of `matching`.
+    `found` are the keys of the rows of the page and of one more, where the caller has found them by
+    another way: they matched a moment before.
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
@@ -88,18 +87,22 @@ def in_order(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Sel
 
 
 def made_within(
-    key: ColumnElement[Any], since: datetime | None, until: datetime | None
+    key: ColumnElement[Any],
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    difference: timedelta,
 ) -> Iterator[ColumnElement[bool]]:
     """Yield conditions on `key`, a UUIDv7, of rows that were created in this time.
 
-    The time of a row is that of PostgreSQL, the time in its key that of a process, some moments
-    before; so the conditions are wider, and stand beside those on the time. With them a list in the
-    order of keys begins and ends near the time, instead of reading all rows of a platform.
+    The time of a row and the time in its key differ at most by `difference`; so the conditions are
+    wider, and stand beside those on the time. With them a list in the order of keys begins and ends
+    near the time, instead of reading all rows of a platform.
     """
     if since is not None:
-        yield key >= first_id_at(_moved(since, -_CLOCK_DIFFERENCE))
+        yield key >= first_id_at(_moved(since, -difference))
     if until is not None:
-        yield key < first_id_at(_moved(until, _CLOCK_DIFFERENCE))
+        yield key < first_id_at(_moved(until, difference))
 
 
 def _moved(at: datetime, by: timedelta) -> datetime:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import first_id_at
+from cardledger.ledger.webhooks.deliveries import CLOCK_DIFFERENCE
 from cardledger.ledger.webhooks.dispatch import delivery_id
 from cardledger.ledger.webhooks.ordering import (
     LATER,
@@ -35,8 +36,6 @@ REPLAY_BATCH_SIZE: Final = 500
 _SCAN_BATCH_SIZE: Final = 5000
 # The lease of an attempt under way ends within this time; it must not be sent a second time.
 _LEASE_LIMIT: Final = timedelta(minutes=1)
-# A delivery's id has its time from the clock of the process that dispatched it.
-_CLOCK_DIFFERENCE: Final = timedelta(days=1)
 # The time of a webhook is that of its dispatcher before it waited for its turn, two seconds at
 # most, by another clock than the platform's times. A missed webhook is copied once, so more of them
 # than the window has do no harm.
@@ -181,11 +180,11 @@ def _arguments(
     platform_id: Id, window: Window, after: Id | None, at: datetime
 ) -> dict[str, object]:
     until = window.until or at
-    first = first_id_at(_shifted(window.since, -_CLOCK_DIFFERENCE))
+    first = first_id_at(_shifted(window.since, -CLOCK_DIFFERENCE))
     return {
         "platform": platform_id,
         "after": max(after, first) if after else first,
-        "before": first_id_at(_shifted(until, _CLOCK_DIFFERENCE)),
+        "before": first_id_at(_shifted(until, CLOCK_DIFFERENCE)),
         "scan_limit": _SCAN_BATCH_SIZE,
         "limit": REPLAY_BATCH_SIZE,
         "endpoint": window.endpoint_id,

@@ -132,6 +132,14 @@ inbox = Table(
     comment="Messages accepted and not yet decided; the commit that decides a message deletes it.",
 )
 
+# Look-ups by the authorization that they settle; `timeout_reversals.SOURCE`.
+Index(
+    "inbox_timeout_reversals_idx",
+    inbox.c.customer_id,
+    inbox.c.reference,
+    postgresql_where=inbox.c.source == "decision-timeout",
+)
+
 inbox_macs = Table(
     "inbox_macs",
     metadata,

@@ -52,7 +52,7 @@ _FILL = """
         CASE WHEN i %% 2 = 0 THEN %(large)s::uuid ELSE %(other)s::uuid END AS platform,
         i %% 200 = 0 AS is_rare, at, i
     FROM generate_series(1, 2 * %(rows)s) i,
-        LATERAL (SELECT %(noon)s::timestamptz + i * interval '1 minute' AS at) t;
+        LATERAL (SELECT %(noon)s::timestamptz + i * interval '1 hour' AS at) t;
 
     INSERT INTO customers (id, platform_id, platform_customer_id, customer_type, kyc_status,
         uma_address, region, currencies, created_at, updated_at)
@@ -169,8 +169,8 @@ def rows_read(world: World, page: Page) -> int:
     return asyncio.run(run())
 
 
-_LATE = NOON + timedelta(minutes=2 * ROWS - 20)
-_EARLY = NOON + timedelta(minutes=20)
+_LATE = NOON + timedelta(hours=2 * ROWS - 20)
+_EARLY = NOON + timedelta(hours=20)
 
 LISTS: dict[str, tuple[Callable[..., Awaitable[object]], object]] = {
     f"{name} {filters}": (page, filters)
@@ -212,7 +212,10 @@ LISTS: dict[str, tuple[Callable[..., Awaitable[object]], object]] = {
         (
             "card transactions",
             card_transactions.page,
-            (CardTransactionFilters(created_from=_LATE), CardTransactionFilters(created_to=_EARLY)),
+            (
+                CardTransactionFilters(created_from=_LATE),
+                CardTransactionFilters(created_to=_EARLY),
+            ),
         ),
         ("transactions", transactions.page, (TransactionFilters(platform_customer_id="C200"),)),
     )
@@ -288,6 +291,29 @@ def test_a_page_of_a_cardholder_with_many_purchases_reads_those_near_it(
     assert read <= FEW
     assert [item.id for item in pages[0].items] == [found for (found,) in expected]
     assert pages[0].last == expected[-1][0]
+
+
+def test_a_page_of_a_cardholder_with_many_purchases_begins_at_its_time(
+    world: World, platform_id: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_transactions, "_MANY", 30)
+    monkeypatch.setattr(card_transactions, "_NEAREST", 50)
+    [(account_id,)] = world.rows(
+        "SELECT account_id FROM card_transactions WHERE platform_id = %s AND account_id <> id"
+        " LIMIT 1",
+        platform_id,
+    )
+    filters = CardTransactionFilters(account_id=account_id, created_to=NOON + timedelta(hours=ROWS))
+    wanted = Wanted(limit=10, newest_first=True)
+
+    read = rows_read(
+        world,
+        lambda connection: card_transactions.page(
+            connection, platform_id=platform_id, filters=filters, wanted=wanted, count_limit=0
+        ),
+    )
+
+    assert read <= FEW
 
 
 def test_the_rejections_of_other_platforms_are_not_read(world: World, platform_id: Id) -> None:

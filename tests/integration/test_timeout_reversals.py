@@ -198,19 +198,47 @@ def test_a_repetition_that_is_decided_before_the_reversal_does_not_read_as_appro
     assert is_whole(world, cardholder)
 
 
-def test_a_first_submission_is_not_reported_as_approved_beside_its_reversal(
-    world: World, cardholder: Cardholder
+@pytest.mark.parametrize("batch_size", [1, 2, 500])
+def test_a_first_submission_is_not_reported_as_approved_before_its_reversal(
+    world: World, cardholder: Cardholder, batch_size: int
 ) -> None:
-    """It was reported as approved, and reversed by the next message of the same batch."""
+    """It was reported as approved, and reversed by a later message."""
     event = authorization(world, cardholder, 300)
-    world.accept([(cardholder, event), (cardholder, event)])
+    [message, _] = world.accept([(cardholder, event), (cardholder, event)])
     world.accept_messages([reversal_of(cardholder, event)])
+    engine = world.engine(clock=lambda: NOON, batch_size=batch_size)
+    steps: list[Decided] = []
 
-    first, again, reversal = world.drain(world.engine(clock=lambda: NOON))
+    engine.step(Lane.LIVE, [cardholder.shard], steps.extend)
+    looked_up = found(world, [message])[message.id]
+    first, again, reversal = [*steps, *world.drain(engine)]
 
     assert (first.outcome, first.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert looked_up.wire["reason"] == "DECISION_TIMEOUT"
     assert is_declined(again)
     assert reversal.outcome is OutcomeType.APPLIED
+    assert is_whole(world, cardholder)
+
+
+def test_a_live_repetition_is_not_approved_while_the_reversal_waits_in_the_other_lane(
+    world: World, cardholder: Cardholder
+) -> None:
+    """Many events at once go to the bulk lane, where the first submission waited too long."""
+    event = authorization(world, cardholder, 300)
+    [first] = world.accept([(cardholder, event)], lane=Lane.BULK)
+    world.accept_messages([replace(reversal_of(cardholder, event), lane=Lane.BULK)])
+    [again] = world.accept([(cardholder, event)])
+    engine = world.engine(clock=lambda: NOON)
+
+    [decided] = world.drain(engine)
+    looked_up = found(world, [again])[again.id]
+    recorded = recorded_of(world, again)
+    world.drain(engine, Lane.BULK)
+
+    assert (decided.outcome, decided.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert looked_up.wire["reason"] == "DECISION_TIMEOUT"
+    assert recorded is OutcomeType.DECLINED
+    assert is_declined(found(world, [first])[first.id])
     assert is_whole(world, cardholder)
 
 
