@@ -9,19 +9,21 @@ from typing import Any, Final
 
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from storm.checks.promises import Promise
-from storm.checks.record import Decision, Record
+from storm.checks.record import Accepted, Decision, Record
 from storm.checks.replay import NOT_ACTIVE, TIMED_OUT
 from storm.load.journal import Journal, seconds_of
 
 _INACTIVE: Final = {"CLOSED", "FROZEN"}
 _CARDS: Final = "/cards/"
+_EARLIEST_S: Final = 1.2  # A reading of PostgreSQL's clock takes a second at most.
 
 
 def not_wrongly_declined(journal: Journal, record: Record) -> Promise:
     """No authorization was declined or expired by a time or a state that had not come.
 
     By PostgreSQL's clock, at the commit. A timeout reversal comes from a caller that could not have
-    received the answer in time, so it may decline before `decideBy`.
+    received the answer in time, so it may decline before `decideBy`, by no more than what a client
+    does not know of PostgreSQL's clock.
     """
     promise = Promise("wrongly declined or expired")
     inactive_since = _inactive_since(journal)
@@ -31,12 +33,22 @@ def not_wrongly_declined(journal: Journal, record: Record) -> Promise:
             continue  # The replay names it.
         body = accepted.body
         if body.get("type") == TIMEOUT_REVERSAL:
+            promise.checked += 1
+            promise.fail_all(_too_early(accepted))
             continue
         promise.checked += (
             "decideBy" in body or "expiresAt" in body or decision.reason == NOT_ACTIVE
         )
         promise.fail_all(_problems(decision, body, inactive_since))
     return promise
+
+
+def _too_early(reversal: Accepted) -> Iterator[str]:
+    decide_by = reversal.body.get("authorization", {}).get("decideBy")
+    if decide_by is None:
+        yield f"{reversal.key}: reversed for a decideBy that it did not have"
+    elif (early_s := seconds_of(decide_by) - reversal.at) > _EARLIEST_S:
+        yield f"{reversal.key}: reversed {early_s:.3f} s before its decideBy"
 
 
 def _problems(

@@ -71,7 +71,7 @@ def test_a_deadline_that_had_not_passed_declines_nothing(
 
 
 def test_a_timeout_reversal_may_decline_before_the_deadline() -> None:
-    authorization = {"source": "storm", "reference": "a", "decideBy": wire(2)}
+    authorization = {"source": "storm", "reference": "a", "decideBy": wire(0)}
     body = {"type": TIMEOUT_REVERSAL, "authorization": authorization}
 
     promise = not_wrongly_declined(Journal(), decided(body, "DECLINED", "DECISION_TIMEOUT"))
@@ -122,3 +122,16 @@ def test_an_approval_before_its_deadline_is_checked_and_right() -> None:
     promise = not_wrongly_declined(Journal(), record)
 
     assert (promise.checked, promise.broken) == (1, 0)
+
+
+@pytest.mark.parametrize(("decide_by", "broken"), [(0.1, False), (1.5, True)])
+def test_a_client_that_gives_up_long_before_a_deadline_breaks_the_promise(
+    decide_by: float,
+    broken: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    body = {"type": TIMEOUT_REVERSAL, "authorization": {"decideBy": wire(decide_by - 1)}}
+
+    promise = not_wrongly_declined(Journal(), decided(body, "APPLIED"))
+
+    assert bool(promise.broken) == broken
+    assert promise.checked == 1
