@@ -20,6 +20,10 @@ _INVISIBLE: Final = re.compile(
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0001\U000e0020-\U000e007f\U000f0000-\U0010ffff]"
 )
+_INVISIBLE_IN_JSON: Final = re.compile(
+    _INVISIBLE.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f")
+)
+"""All but the ends of lines."""
 
 
 def decimal(minor_units: int, currency: str, *, signed: bool = False) -> str:
@@ -67,9 +71,7 @@ def attribute(text: str) -> Markup:
 
 def visible_json(text: str) -> str:
     """Return JSON with the characters that `visible` shows escaped, which are in strings only."""
-    return _INVISIBLE.sub(
-        lambda found: found[0] if found[0] == "\n" else json.dumps(found[0])[1:-1], text
-    )
+    return _INVISIBLE_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def words(name: str) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic_core import to_json
 
 from cardledger import __version__
 from cardledger.api.console import ROOT, api_path, navigation
@@ -87,7 +88,7 @@ class Command:
 
 
 def _json(document: Any) -> str:  # noqa: ANN401 - JSON
-    text = formats.visible_json(json.dumps(document, indent=2, ensure_ascii=False))
+    text = formats.visible_json(to_json(document, indent=2).decode())
     return text if len(text) <= _DOCUMENT_CHARACTERS else f"{text[:_DOCUMENT_CHARACTERS]}\n…"
 
 
