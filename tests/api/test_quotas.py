@@ -6,10 +6,19 @@ import psycopg
 import pytest
 
 from attack import measures
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
-from tests.api.support import Api, made
+from tests.api.support import Api, made, ok
 from tests.api.test_beneficial_owners import PERSON, business
+from tests.api.test_documents import upload
+from tests.api.test_kyc_links import unverified
 from tests.external_accounts import body as external_account
+
+_UPLOAD = """
+    INSERT INTO customer_uploads (id, platform_id, status, columns, total, processed, successful,
+        failed, created_at, updated_at)
+    VALUES (%s, %s, 'PROCESSING', '{}', 0, 0, 0, 0, now(), now())
+"""
 
 NAMES = [quota.name for quota in measures.QUOTAS]
 
@@ -27,7 +36,11 @@ def one_of_each(api: Api, database_url: str) -> dict[str, float]:
     made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/", "state": "DISABLED"}))
     owner = {"roles": ["UBO"], "ownershipPercentage": 1, "personalInfo": PERSON}
     made(api.post("/beneficial-owners", owner | {"customerId": business(api)["id"]}))
+    made(api.post(f"/customers/{unverified(api)['id']}/kyc-link", {}))
+    upload(api, customer)
+    ok(api.post("/webhooks/signing-keys/rotate", {"overlapHours": 24}))
     with psycopg.connect(database_url) as connection:
+        connection.execute(_UPLOAD, [new_id(), api.tenant.platform_id])  # One would soon end.
         found = measures.rows(connection, api.tenant.platform_id)
     return {one.name.removeprefix("rows: "): one.value for one in found}
 
@@ -41,11 +54,15 @@ def test_each_cap_has_a_quota() -> None:
     assert sorted(NAMES) == [
         "accounts of a customer",
         "agents",
+        "bytes of documents",
         "cards of a cardholder",
         "device codes of an agent",
         "external accounts of a customer",
+        "links of a customer",
         "owners of a business",
+        "published signing keys",
         "tokens",
+        "uploads of customers in progress",
         "webhook endpoints",
     ]
 

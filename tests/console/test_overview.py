@@ -104,6 +104,7 @@ def test_a_session_that_has_ended_leads_the_whole_page_to_the_login(root: str) -
 def test_without_postgresql_a_page_says_so(config: ApiConfig, api: Api) -> None:
     away = f"postgresql://away@127.0.0.1:{closed_port()}/away"
     console = ConsoleConfig(mode=ConsoleMode.ACT, database_url=away)
+    DATABASE.succeeded()  # Whatever an earlier test has left.
     with server(replace(config, console=console)) as root, Person(root) as visitor:
         visitor.log_in(api.tenant)
         pages = [
