@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from fastapi import Request, Response
 
 from cardledger.api.http.errors import IS_HEAD
-from cardledger.api.http.in_flight import Turn
+from cardledger.api.http.in_flight import Turn, keep_turn_after_miss
 from cardledger.api.http.request_context import public_root, services_of
 from cardledger.api.http.routing import public_router
 from cardledger.ledger.cards import reveals
@@ -133,7 +133,9 @@ async def show_card(token: str, request: Request) -> Response:
     async with turn:
         async with services.installation.connect() as connection:
             platform_id = await reveals.platform_of(connection, token=token, keys=services.keys)
-        if platform_id is not None:
+        if platform_id is None:
+            await keep_turn_after_miss()
+        else:
             async with services.platforms.writing(platform_id) as connection:
                 view = await look(
                     connection,

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
@@ -14,6 +15,7 @@ from cardledger.ledger.projections import card_transaction, card_transaction_row
 from cardledger.ledger.projections.event_rows import StoredEvent
 from cardledger.ledger.queries.explained_events import explained
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.ids import first_id_at, time_of_id
 from cardledger.ledger.storage.tenancy import is_of_customer, own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -61,8 +63,11 @@ _EVENTS: Final = (
 _MANY: Final = 2_000
 """Card transactions of a cardholder that are not read and sorted for a page, if that can be."""
 
-_NEAREST: Final = 5_000
-"""Card transactions of a platform among which those of such a cardholder are looked for first."""
+_SPANS: Final = tuple(timedelta(hours=8**power) for power in range(4))
+"""Times from the beginning of a page on, in which those of such a one are looked for first."""
+
+_LOOK_S: Final = 0.3
+"""For how long they are looked for there."""
 
 _CLOCK_DIFFERENCE: Final = timedelta(hours=1)
 """Between the id of a card transaction, by the clock of a worker, and its time, by PostgreSQL's.
@@ -183,31 +188,50 @@ async def _nearest(
 
     No index has the card transactions of a cardholder in their order: it would cost every decision.
     So all of them are read and sorted for a page, which takes seconds for one who has a share of
-    all that the platform has; but then the page is among the nearest ones of the platform.
+    all that the platform has. But the primary key is in that order and has the cardholder: in a
+    span of time it is read in microseconds for each ten card transactions of others.
     """
-    own_columns = tables.card_transactions.c
-    of_cardholder = [*_of_cardholder(platform_id, filters, own_columns)]
+    columns = tables.card_transactions.c
+    of_cardholder = [*_of_cardholder(platform_id, filters, columns)]
     if not of_cardholder:
         return None
-    some = select(own_columns.card_id).where(*of_cardholder).limit(_MANY + 1)
+    some = select(columns.card_id).where(*of_cardholder).limit(_MANY + 1)
     if (await connection.scalar(select(func.count()).select_from(some.subquery())) or 0) <= _MANY:
         return None
-    near = (
-        paging.in_order(
-            select(tables.card_transactions).where(
-                own_columns.platform_id == platform_id, *_made_within(own_columns.id, filters)
-            ),
-            own_columns.id,
-            wanted,
-        )
-        .limit(_NEAREST)
-        .subquery()
+    matching = select(columns.id).where(
+        columns.platform_id == platform_id, *_matching(platform_id, filters)
     )
-    found = paging.in_order(
-        select(near.c.id).where(*_matching(platform_id, filters, near.c)), near.c.id, wanted
-    ).limit(wanted.limit + 1)
-    keys = (await connection.scalars(found)).all()
-    return keys if len(keys) > wanted.limit else None
+    found, end = list[Id](), monotonic() + _LOOK_S
+    for first, last in _spans(filters, wanted):
+        within = matching.where(columns.id >= first, columns.id < last)
+        more = paging.in_order(within, columns.id, wanted).limit(wanted.limit + 1 - len(found))
+        found += await connection.scalars(more)
+        if len(found) > wanted.limit:
+            return found
+        if monotonic() > end:
+            break
+    return None
+
+
+def _spans(filters: CardTransactionFilters, wanted: paging.Wanted) -> Iterator[tuple[Id, Id]]:
+    """Yield the first key of each span from the beginning of a page on, and that behind its last.
+
+    Shape: disjoint, in the order of the page, and the first one begins before any row of it.
+    """
+    now = datetime.now(UTC)
+    if wanted.newest_first:
+        begins_at = filters.created_to if wanted.after is None else time_of_id(wanted.after)
+    else:
+        # Nothing is of a holder before it was made.
+        holders = filters.account_id, filters.card_id, filters.customer_id, wanted.after
+        times = [time_of_id(key) for key in holders if key is not None]
+        begins_at = max([*times, *filter(None, [filters.created_from])], default=now)
+    direction = -1 if wanted.newest_first else 1
+    at = min(begins_at or now, now) - direction * _CLOCK_DIFFERENCE
+    for span in _SPANS:
+        end = at + direction * (span + _CLOCK_DIFFERENCE)
+        yield first_id_at(min(at, end)), first_id_at(max(at, end))
+        at = end
 
 
 def _matching(

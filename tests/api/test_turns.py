@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from time import monotonic
 from uuid import uuid4
 
 import httpx2
@@ -13,7 +14,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.errors import ApiError
-from cardledger.api.http.in_flight import Turn, Turns
+from cardledger.api.http.in_flight import MISS_S, Turn, Turns
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from tests.api.support import (
@@ -194,6 +195,25 @@ def test_readers_of_published_keys_leave_connections_to_others(
 
     assert {request.result().status_code for request in pending} <= {200, 503}
     assert pending[-1].result().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "/embed/invitations/ABCDEFGH",
+        f"/embed/kyc/{'0' * 32}_{'x' * 43}",
+        f"/embed/cards/{'x' * 43}",
+    ],
+)
+def test_guesses_of_a_page_take_turns_that_are_kept(url: str, page: str) -> None:
+    guesses = 4 * CARD_PAGES
+    began = monotonic()
+
+    with ThreadPoolExecutor(guesses) as pool:
+        answers = list(pool.map(lambda _: httpx2.get(f"{url}{page}"), range(guesses)))
+
+    assert {answer.status_code for answer in answers} == {404}
+    assert monotonic() - began >= guesses / CARD_PAGES * MISS_S
 
 
 def test_requests_in_progress_above_the_limit_are_refused_at_once(

@@ -258,7 +258,6 @@ def test_a_page_of_a_cardholder_with_many_purchases_reads_those_near_it(
     world: World, platform_id: Id, monkeypatch: pytest.MonkeyPatch, *, is_newest_first: bool
 ) -> None:
     monkeypatch.setattr(card_transactions, "_MANY", 30)
-    monkeypatch.setattr(card_transactions, "_NEAREST", 50)
     [(account_id, key)] = world.rows(
         "SELECT account_id, id FROM card_transactions WHERE platform_id = %s"
         " AND account_id <> id ORDER BY id OFFSET 500 LIMIT 1",
@@ -297,7 +296,6 @@ def test_a_page_of_a_cardholder_with_many_purchases_begins_at_its_time(
     world: World, platform_id: Id, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(card_transactions, "_MANY", 30)
-    monkeypatch.setattr(card_transactions, "_NEAREST", 50)
     [(account_id,)] = world.rows(
         "SELECT account_id FROM card_transactions WHERE platform_id = %s AND account_id <> id"
         " LIMIT 1",

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from fastapi import Path, Request, Response
 
 from cardledger.api.http.errors import ApiError, invalid_field
-from cardledger.api.http.in_flight import Turn
+from cardledger.api.http.in_flight import Turn, keep_turn_after_miss
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
 from cardledger.api.http.responses import CREATED, resource_response
@@ -194,6 +194,7 @@ async def show_invitation(code: str, request: Request) -> Response:
             async with services.installation.connect() as connection:
                 found = await invitations.find(connection, code)
         except RefusedError:
+            await keep_turn_after_miss()
             return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)
     if found.status_at(services.clock()) != invitations.PENDING:
         return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)

@@ -5,7 +5,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError, not_found
-from cardledger.api.http.in_flight import Turn
+from cardledger.api.http.in_flight import Turn, keep_turn_after_miss
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
 from cardledger.api.http.responses import CREATED, capped, resource_response
@@ -106,7 +106,9 @@ async def show_verification(token: str, request: Request) -> Response:
     services = services_of(request)
     async with services.turns.take(_VISITORS, may_refuse=False):
         platform_id = await _platform_of(request, token)
-        if platform_id is not None:
+        if platform_id is None:
+            await keep_turn_after_miss()
+        else:
             async with services.platforms.reading(platform_id) as connection:
                 link = await kyc_links.look(
                     connection, token=token, keys=services.keys, at=services.clock()
@@ -123,7 +125,9 @@ async def submit_verification(token: str, request: Request) -> Response:
     async with services.turns.take(_VISITORS, may_refuse=False):
         platform_id = await _platform_of(request, token)
         submitted = None
-        if platform_id is not None:
+        if platform_id is None:
+            await keep_turn_after_miss()
+        else:
             async with services.platforms.writing(platform_id) as connection:
                 submitted = await kyc_links.submit(
                     connection,
