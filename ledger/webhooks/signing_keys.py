@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, select, text, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import caps
@@ -40,6 +40,9 @@ _KEYS: Final = tables.webhook_signing_keys
 _Key = tuple[str, datetime, datetime]
 """Public key, signs from, previous key published until."""
 
+# Each key that stays because it keeps the previous one published has one that is published.
+_STAYING_LIMIT: Final = 2 * PUBLISHED_LIMIT
+
 # A key has ended when the next one signs and no longer leaves it published. It is published itself,
 # or keeps the previous one published, until `former_until`.
 _DELETE_ENDED: Final = text(
@@ -52,6 +55,18 @@ _DELETE_ENDED: Final = text(
                 AND (s.signs_from, s.id) > (k.signs_from, k.id)
             ORDER BY s.signs_from, s.id LIMIT 1) <= :before
         LIMIT :page)
+    """
+)
+
+# Keys that stay, and those that ended after `before`. What ended earlier is due to be deleted.
+_COUNTS: Final = text(
+    """
+    SELECT count(*) FILTER (WHERE ends > :at),
+        count(*) FILTER (WHERE ends <= :at AND ends > :before)
+    FROM (
+        SELECT greatest(former_until, coalesce(
+            lead(former_until) OVER (ORDER BY signs_from, id), 'infinity')) AS ends
+        FROM webhook_signing_keys WHERE platform_id = :platform) keys
     """
 )
 
@@ -100,17 +115,21 @@ async def _check_caps(
 
     Raises: CapReachedError.
     """
-    keys = await _keys(connection, platform_id)
+    keys = await _keys(connection, platform_id, at)
     assert keys is not None, "the platform exists"
-    if len(keys) > ROWS_LIMIT:  # The first one is no row of the table.
+    parameters = {"platform": platform_id, "at": at, "before": at - KEPT}
+    staying, ended = (await connection.execute(_COUNTS, parameters)).one()
+    # More keys may stay from before there was a limit; they do not hinder a replacement.
+    if min(staying, _STAYING_LIMIT) + ended >= ROWS_LIMIT:
         message = (
             f"The platform has {ROWS_LIMIT} signing keys that are published or ended within the"
             " last hour, the maximum; retry later."
         )
         raise caps.CapReachedError(message, limit=ROWS_LIMIT)
     # A later id: behind those that sign from the same time.
-    keys = sorted([*keys, new], key=lambda key: key[1])
-    if len(publish(keys, at)) > PUBLISHED_LIMIT:
+    earlier = sum(key[1] <= new[1] for key in keys)
+    after = len(publish([*keys[:earlier], new, *keys[earlier:]], at))
+    if after > max(PUBLISHED_LIMIT, len(publish(keys, at))):
         message = (
             f"The platform has {PUBLISHED_LIMIT} published signing keys, the maximum; wait until a"
             " former key ends, or replace the current key at once with overlapHours 0."
@@ -133,12 +152,16 @@ async def published_at(
 
     Shape: the current key first, then the next ones, then former ones.
     """
-    keys = await _keys(connection, platform_id)
+    keys = await _keys(connection, platform_id, at)
     return None if keys is None else publish(keys, at)
 
 
-async def _keys(connection: AsyncConnection, platform_id: Id) -> list[_Key] | None:
-    """Return the keys of a platform in the order in which they sign; None: no such platform."""
+async def _keys(connection: AsyncConnection, platform_id: Id, at: datetime) -> list[_Key] | None:
+    """Return the keys of a platform in the order in which they sign; None: no such platform.
+
+    More than `ROWS_LIMIT` that sign by `at`, or later, are from before there was a limit: those
+    that sign nearest to `at` are returned, among them the one that senders sign with.
+    """
     platforms = tables.platforms.c
     first = (
         await connection.execute(
@@ -147,14 +170,26 @@ async def _keys(connection: AsyncConnection, platform_id: Id) -> list[_Key] | No
     ).one_or_none()
     if first is None:
         return None
-    later = await connection.execute(
-        select(_KEYS.c.public_key, _KEYS.c.signs_from, _KEYS.c.former_until)
-        .where(_KEYS.c.platform_id == platform_id)
+    of_platform = select(_KEYS.c.id, _KEYS.c.public_key, _KEYS.c.signs_from, _KEYS.c.former_until)
+    of_platform = of_platform.where(_KEYS.c.platform_id == platform_id)
+    due = (
+        of_platform.where(_KEYS.c.signs_from <= at)
+        .order_by(_KEYS.c.signs_from.desc(), _KEYS.c.id.desc())
+        .limit(ROWS_LIMIT + 1)
+        .subquery()
+    )
+    following = (
+        of_platform.where(_KEYS.c.signs_from > at)
         .order_by(_KEYS.c.signs_from, _KEYS.c.id)
         .limit(ROWS_LIMIT)
+        .subquery()
     )
-    keys = [(first.public_key, first.created_at, first.created_at)]
-    return keys + [(key.public_key, key.signs_from, key.former_until) for key in later]
+    nearest = union_all(select(due), select(following)).subquery()
+    rows = await connection.execute(select(nearest).order_by(nearest.c.signs_from, nearest.c.id))
+    later = [(row.public_key, row.signs_from, row.former_until) for row in rows]
+    if sum(signs_from <= at for _, signs_from, _ in later) > ROWS_LIMIT:
+        return later  # The first key has ended, and the second is not known.
+    return [(first.public_key, first.created_at, first.created_at), *later]
 
 
 def publish(keys: Sequence[_Key], at: datetime) -> list[SigningKey]:

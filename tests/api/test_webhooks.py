@@ -20,7 +20,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import signatures
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.ledger.webhooks.signatures import SignatureError
-from cardledger.ledger.webhooks.signing_keys import PUBLISHED_LIMIT, ROWS_LIMIT
+from cardledger.ledger.webhooks.signing_keys import KEPT, PUBLISHED_LIMIT, ROWS_LIMIT
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import (
     Api,
@@ -324,6 +324,65 @@ def test_a_platform_gets_exactly_as_many_signing_keys_as_may_be_published(own: A
     assert [key["publicKey"] for key in replaced[1:]] == [key["publicKey"] for key in published[1:]]
     assert replaced[0]["publicKey"] != before["publicKey"]
     refused(own.post(path, {"overlapHours": 1}), 409, "CONFLICT")
+
+
+def add_keys(api: Api, database_url: str, count: int, *, first: timedelta, kept: timedelta) -> None:
+    """Insert `count` signing keys, a second apart, the first of which signs `first` from now on.
+
+    Each leaves the one before it published until `kept` from now.
+    """
+    with psycopg.connect(database_url) as connection:
+        connection.cursor().executemany(
+            "INSERT INTO webhook_signing_keys (id, platform_id, private_key, public_key,"
+            " signs_from, former_until, created_at)"
+            " VALUES (gen_random_uuid(), %s, '', %s, now() + %s, now() + %s, now())",
+            [
+                [api.tenant.platform_id, f"key {n}", first + timedelta(seconds=n), kept]
+                for n in range(count)
+            ],
+        )
+
+
+@pytest.mark.parametrize("count", [PUBLISHED_LIMIT + 2, ROWS_LIMIT + 20])
+def test_a_key_is_replaced_and_published_however_many_there_are_from_before_there_was_a_limit(
+    own: Api, receiver: Receiver, database_url: str, count: int
+) -> None:
+    day = timedelta(days=1)
+    add_keys(own, database_url, count, first=-timedelta(seconds=count), kept=day)
+
+    published = ok(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 0}))["data"]
+
+    assert published == ok(own.get("/webhooks/signing-keys"))["data"]
+    assert [one["status"] for one in published].count("CURRENT") == 1
+    assert published[0]["publicKey"] == ok(own.get("/config"))["webhookPublicKey"]
+    public_key = signatures.load_public_key(published[0]["publicKey"])
+    endpoint(own, receiver.url)
+    signed = receiver.wait_for(lambda received: received)[0]
+    signatures.verify_grid(signed.body, signed.headers["x-grid-signature"], public_key)
+    refused(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 1}), 409, "CONFLICT")
+
+
+def test_the_key_that_signs_is_published_however_many_sign_later(
+    own: Api, database_url: str
+) -> None:
+    hour = timedelta(hours=1)
+    add_keys(own, database_url, ROWS_LIMIT + 20, first=hour, kept=3 * hour)
+
+    current, *following = ok(own.get("/webhooks/signing-keys"))["data"]
+
+    assert current["status"] == "CURRENT"
+    assert current["publicKey"] == ok(own.get("/config"))["webhookPublicKey"]
+    assert [one["publicKey"] for one in following[:2]] == ["key 0", "key 1"]
+    assert {one["status"] for one in following} == {"NEXT"}
+
+
+def test_keys_that_ended_long_ago_do_not_hinder_a_replacement(own: Api, database_url: str) -> None:
+    ago = -2 * KEPT
+    add_keys(own, database_url, ROWS_LIMIT, first=ago, kept=ago)
+
+    [current] = ok(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 0}))["data"]
+
+    assert current["status"] == "CURRENT"
 
 
 def test_keys_that_are_replaced_at_once_are_bounded_too(own: Api, database_url: str) -> None:
