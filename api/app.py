@@ -87,7 +87,7 @@ from cardledger.api.routes.payments import steps, transfers, withdrawal_fees
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
-from cardledger.ledger.customers.documents.registry import StorageLimits
+from cardledger.ledger.customers.documents.room import StorageLimits
 from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters

@@ -26,7 +26,7 @@ from cardledger.ledger.customers.documents.directory import (
     FilePlace,
     StagedFile,
 )
-from cardledger.ledger.customers.documents.registry import StorageLimits
+from cardledger.ledger.customers.documents.room import StorageLimits
 from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim

@@ -2,7 +2,9 @@
 
 In this order: credentials (401), rate limit (429), permission (403), idempotency key and body
 (400, 408, 413), a slot (429), the stored response to that key, then FastAPI's checks of path, query
-and body, then the endpoint. So a caller without credentials learns nothing about resources.
+and body, then the endpoint. A form takes a slot (429), checks the room for its file (404, 409) and
+gives the slot back, before its body is received. So a caller without credentials learns nothing
+about resources.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Forms of operations: read within the limits of size, time and number, then prepared.
 
-A form is work before its request has a slot, so it is received only when what it is for has room,
-and counts against the rate limit by its size.
+A form is work before its request has a slot, so it is received only as long as its file has room,
+whatever its head says of its size, and counts against the rate limit by its size.
 
 Source: docs/decisions/0073-documents.md
 """
@@ -9,6 +9,7 @@ Source: docs/decisions/0073-documents.md
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import Request
@@ -16,10 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.datastructures import MutableHeaders
 
 from cardledger.api.http import idempotency
-from cardledger.api.http.errors import invalid_field, too_many_waiting
+from cardledger.api.http.errors import ApiError, invalid_field, too_many_waiting
 from cardledger.api.http.operations import Form
 from cardledger.api.http.request_context import RequestContext, services_of
-from cardledger.api.http.responses import capped
 from cardledger.api.http.routing import (
     MAX_BODY,
     REQUESTS,
@@ -32,14 +32,22 @@ from cardledger.api.http.routing import (
 from cardledger.api.ingestion_limits import TooManyEventsError
 from cardledger.api.uploads.limits import FORM_REST
 from cardledger.api.uploads.multipart import PIECE, FileTooLargeError, FormReader, boundary_of
-from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.uploads import Upload
 from cardledger.workers.metrics import counted
 
-CheckRoom = Callable[[Request, AsyncConnection, int], Awaitable[None]]
-"""Checks, without a lock, that the file of a request has room: it has so many bytes or more.
 
-Raises: CapReachedError.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many bytes the file of a request may have, and the error of one that has more."""
+
+    size: int
+    refusal: ApiError
+
+
+CheckRoom = Callable[[Request, AsyncConnection, int], Awaitable[Room | None]]
+"""Returns, without a lock, the room for the file of a request: it has so many bytes or more.
+
+None: it may be as large as the form allows. Raises: ApiError when there is no such room.
 """
 
 _FILE: Final = "file"
@@ -63,14 +71,16 @@ def form_with_file(
         declared = declared_length(request)
         if declared is not None and declared > limit:
             raise too_large(max_file)
-        await _check_room(request, check_room, max(0, (declared or 0) - FORM_REST))
-        reader = FormReader(boundary, max_file=max_file)
+        whole = Room(max_file, too_large(max_file))
+        size = max(0, (declared or 0) - FORM_REST)
+        room = await _room(request, check_room, size, whole)
+        reader = FormReader(boundary, max_file=room.size)
         with ExitStack() as held:
             try:
                 async with in_time(request):
                     await _read(request, reader, limit, held)
             except FileTooLargeError:
-                raise too_large(max_file) from None
+                raise room.refusal from None
             body = dict(reader.finish())
             upload = body.get(_FILE)
             if isinstance(upload, Upload) and upload.content:
@@ -90,21 +100,24 @@ def prepared(request: Request) -> Any:  # noqa: ANN401 - what the form's `prepar
     return call.prepared[0]
 
 
-async def _check_room(request: Request, check: CheckRoom, size: int) -> None:
-    """Check that a file of `size` bytes or more has room, unless `request` is a repetition.
+async def _room(request: Request, check: CheckRoom, size: int, whole: Room) -> Room:
+    """Return the room for a file of `size` bytes or more, `whole` where `request` is a repetition.
 
     A repetition is answered as before, whatever was created since.
-    Raises: ApiError CONFLICT.
+    Raises: ApiError.
     """
     call: RequestContext = request.state.call
-    with capped():
-        async with slot_of(request), call.reading() as connection:
-            try:
-                await check(request, connection, size)
-            except CapReachedError:
-                # After the check: what has filled the room may be the same request.
-                if not await idempotency.is_repetition(request, connection):
-                    raise
+    async with slot_of(request), call.reading() as connection:
+        try:
+            room = await check(request, connection, size)
+            if room is None or room.size >= whole.size:
+                return whole
+        except ApiError:
+            # After the check: what has filled the room may be the same request.
+            if await idempotency.is_repetition(request, connection):
+                return whole
+            raise
+        return whole if await idempotency.is_repetition(request, connection) else room
 
 
 async def _discard_unnamed(call: RequestContext) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import psycopg
 import pytest
 from structlog.testing import capture_logs
@@ -275,6 +276,43 @@ def test_a_full_disk_is_503_and_changes_nothing(
     assert ok(office.api.get("/documents"))["data"] == [document]
     second = made(post(office.api, **form(holder, png()), headers=headers))
     assert office.read(second) == png()
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_form_of_unknown_length_is_received_as_long_as_its_file_has_room(
+    office: Office, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    written: list[int] = []
+    write = FileDirectory.write
+
+    def spy(directory: FileDirectory, platform: Id, document: Id, sealed: bytes) -> StoredFile:
+        written.append(len(sealed))
+        return write(directory, platform, document, sealed)
+
+    monkeypatch.setattr(FileDirectory, "write", spy)
+    config = replace(office.config, document_bytes=100_000)
+    with server(config) as root, Api(root, office.api.tenant) as api:
+        holder = api.customer()["id"]
+
+        def post_chunked(size: int, key: str) -> httpx2.Response:
+            whole = api.http.build_request("POST", "/documents", **form(holder, pdf_of(size)))
+            pieces = whole.read()
+            headers = {"content-type": whole.headers["content-type"]}
+            headers |= {"Idempotency-Key": key} if has_key else {}
+            chunks = (pieces[at : at + 10_000] for at in range(0, len(pieces), 10_000))
+            return post(api, content=chunks, headers=headers)
+
+        first = str(uuid4())
+        document = made(post_chunked(60_000, first))
+        assert len(written) == 1
+        for size in (40_001, 90_000, 1_000_000):
+            error = refused(post_chunked(size, str(uuid4())), 409, "CONFLICT")
+            assert error["details"] == {"limit": 100_000}
+        assert len(written) == 1, "what has no room is not even written"
+        assert len(office.files()) == 1
+        if has_key:
+            assert made(post_chunked(60_000, first)) == document
+        made(post_chunked(40_000, str(uuid4())))
 
 
 def test_without_the_directory_uploads_are_503_and_it_is_not_created(office: Office) -> None:

@@ -408,6 +408,22 @@ def test_a_form_is_not_read_when_its_file_has_no_room(api_config: ApiConfig) -> 
     assert made(repeated) == document
 
 
+def test_a_full_platform_is_told_what_else_is_wrong_with_a_document(api_config: ApiConfig) -> None:
+    config = replace(api_config, document_bytes=100_000)
+    with server(config) as root, Api(root, new_tenant(config.database_url)) as api:
+        customer = api.customer(fullName="Ada 001", **COMPLETE)
+        document = upload(api, customer["id"], pdf_of(98_000))
+        ok(submit(api, customer))
+
+        for size in (200, 60_000, 400_000):
+            unknown = put(api, {"id": f"Document:{uuid4()}"}, pdf_of(size))
+            error = refused(put(api, document, pdf_of(size)), 409, "CONFLICT")
+
+            refused(unknown, 404, "REFERENCE_NOT_FOUND")
+            assert error["details"] == {"reason": "DOCUMENT_SUBMITTED"}
+            refused(post(api, **form(customer["id"], pdf_of(size))), 409, "CONFLICT")
+
+
 def test_concurrent_uploads_do_not_exceed_the_bytes_of_a_platform(
     api_config: ApiConfig, database_url: str
 ) -> None:

@@ -14,10 +14,10 @@ from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
-from cardledger.api.uploads.forms import form_with_file, prepared
+from cardledger.api.uploads.forms import Room, form_with_file, prepared
 from cardledger.api.uploads.limits import DOCUMENT_FILE
 from cardledger.ledger.customers.documents import registry as documents
-from cardledger.ledger.customers.documents import uploaded
+from cardledger.ledger.customers.documents import room, uploaded
 from cardledger.ledger.customers.documents.directory import DirectoryError, StagedFile, StoredFile
 from cardledger.ledger.customers.documents.formats import DocumentRefusedError
 from cardledger.ledger.customers.documents.uploaded import CheckedFile
@@ -69,20 +69,47 @@ def _checked(upload: Upload) -> CheckedFile:
         return uploaded.checked(upload)
 
 
-async def _check_room(request: Request, connection: AsyncConnection, size: int) -> None:
+@contextmanager
+def _api_errors() -> Iterator[None]:
+    try:
+        with capped(), _accepting():
+            yield
+    except room.UnknownDocumentError:
+        raise _no_document() from None
+    except room.SubmittedError:
+        message = (
+            "The document was submitted for a verification, which relies on it; upload another"
+            " document instead."
+        )
+        details = {"reason": "DOCUMENT_SUBMITTED"}
+        raise ApiError(Code.CONFLICT, message, details=details) from None
+
+
+async def _check_room(request: Request, connection: AsyncConnection, size: int) -> Room | None:
     call: RequestContext = request.state.call
     replaced = request.path_params.get("document_id")
     try:
         document_id = None if replaced is None else _ID.validate_python(replaced)
     except ValidationError:
-        return  # The route says what is wrong.
-    await documents.check_room(
-        connection,
-        platform_id=call.platform_id,
-        replaced=document_id,
-        size=size,
-        limits=call.services.document_limits,
-    )
+        return None  # The route says what is wrong.
+    with _api_errors():
+        found = await room.check(
+            connection,
+            platform_id=call.platform_id,
+            replaced=document_id,
+            size=size,
+            limits=call.services.document_limits,
+        )
+    return Room(found.size, _refusal(found.refusal))
+
+
+def _refusal(error: room.RoomError) -> ApiError:
+    """Return the error of a document that is refused because of `error`."""
+    try:
+        with _api_errors():
+            raise error
+    except ApiError as refusal:
+        return refusal
 
 
 _FORM: Final = form_with_file(max_file=DOCUMENT_FILE, prepare=_checked, check_room=_check_room)
@@ -123,20 +150,6 @@ def _keep(call: RequestContext) -> None:
     """Keep the file of `call`: a row that may be committed names it."""
     for staged in call.staged:
         staged.is_named = True
-
-
-@contextmanager
-def _api_errors() -> Iterator[None]:
-    try:
-        with capped(), _accepting():
-            yield
-    except documents.SubmittedError:
-        message = (
-            "The document was submitted for a verification, which relies on it; upload another"
-            " document instead."
-        )
-        details = {"reason": "DOCUMENT_SUBMITTED"}
-        raise ApiError(Code.CONFLICT, message, details=details) from None
 
 
 @router.post(

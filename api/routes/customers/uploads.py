@@ -31,7 +31,8 @@ router = guarded_router("Customers")
 
 async def _check_room(request: Request, connection: AsyncConnection, _: int) -> None:
     call: RequestContext = request.state.call
-    await uploads.check_room(connection, platform_id=call.platform_id)
+    with capped():
+        await uploads.check_room(connection, platform_id=call.platform_id)
 
 
 def _read(upload: Upload) -> ParsedFile | UnreadableError:

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Row, delete, select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.customers.documents import room
 from cardledger.ledger.customers.documents.directory import FilePlace, StoredFile
+from cardledger.ledger.customers.documents.room import StorageLimits, charged, submitted_error
 from cardledger.ledger.customers.documents.uploaded import CheckedFile
 from cardledger.ledger.ports import Evidence
 from cardledger.ledger.storage import caps, paging
-from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY, DOCUMENT_NUMBER
@@ -35,8 +35,6 @@ RETENTION: Final = timedelta(days=5 * 365 + 1)
 """How long a document that has been submitted is kept after its customer was deleted: five years,
 as the rules against money laundering require (Directive (EU) 2015/849, article 40)."""
 
-_LEAST_CHARGED: Final = 4 * 1024
-
 _DOCUMENTS: Final = tables.documents.c
 _CONTENTS: Final = tables.document_contents.c
 _USAGE: Final = tables.document_usage.c
@@ -50,51 +48,12 @@ class UnknownHolderError(Exception):
     """The platform has no such customer or beneficial owner, or has deleted the customer."""
 
 
-class SubmittedError(Exception):
-    """The document was submitted for a verification, which relies on it: it stays as it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageLimits:
-    """How many bytes of files a platform may have."""
-
-    bytes_of_platform: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
     """What was deleted: `count` documents, and `files` to be removed after the commit."""
 
     count: int = 0
     files: Sequence[FilePlace] = ()
-
-
-async def check_room(
-    connection: AsyncConnection,
-    *,
-    platform_id: Id,
-    replaced: Id | None,
-    size: int,
-    limits: StorageLimits,
-) -> None:
-    """Check that a file of `size` bytes or more has room, before it is received.
-
-    It takes no lock, so the room may be gone when the file is there. It is for a new document, or
-    for the one that is `replaced`.
-    Raises: CapReachedError.
-    """
-    rows = await connection.execute(
-        select(
-            select(_USAGE.bytes).where(_USAGE.platform_id == platform_id).scalar_subquery(),
-            select(_DOCUMENTS.size)
-            .where(_DOCUMENTS.id == replaced, _DOCUMENTS.platform_id == platform_id)
-            .scalar_subquery(),
-        )
-    )
-    used, before = rows.one()
-    more = _charged(size) - (0 if before is None else _charged(before))
-    if more > 0 and (used or 0) + more > limits.bytes_of_platform:
-        raise _no_room(limits)
 
 
 # --- the record --------------------------------------------------------------------------------
@@ -143,7 +102,7 @@ async def create(  # noqa: PLR0913 - each by name
             document_id=key, platform_id=platform_id, **_content(file, stored)
         )
     )
-    await _take_room(connection, platform_id, _charged(file.size), limits)
+    await room.take(connection, platform_id, charged(file.size), limits)
     created = await get(connection, platform_id=platform_id, document_id=key, keys=keys)
     assert created is not None
     return created
@@ -224,8 +183,8 @@ async def replace(  # noqa: PLR0913 - each by name
         .where(_CONTENTS.document_id == document_id)
         .values(**_content(file, stored))
     )
-    more = _charged(file.size) - _charged(row.size)
-    await _take_room(connection, platform_id, more, limits)
+    more = charged(file.size) - charged(row.size)
+    await room.take(connection, platform_id, more, limits)
     changed = await get(connection, platform_id=platform_id, document_id=document_id, keys=keys)
     return changed, Erased(files=before)
 
@@ -362,36 +321,8 @@ async def _locked(
     )
     row = rows.one_or_none()
     if row is not None and row.submitted_at is not None:
-        raise SubmittedError("the document was submitted for a verification")
+        raise submitted_error()
     return row
-
-
-async def _take_room(
-    connection: AsyncConnection, platform_id: Id, size: int, limits: StorageLimits
-) -> None:
-    """Count `size` more bytes of files of a platform, if it may have them.
-
-    Its other uploads wait here for each other until they are committed.
-    Raises: CapReachedError.
-    """
-    new = insert(tables.document_usage).values(platform_id=platform_id, bytes=size)
-    used = await connection.scalar(
-        new.on_conflict_do_update(
-            index_elements=[_USAGE.platform_id],
-            set_={"bytes": _USAGE.bytes + size},
-            where=_USAGE.bytes + size <= limits.bytes_of_platform,
-        ).returning(_USAGE.bytes)
-    )
-    if used is None or used > limits.bytes_of_platform:
-        raise _no_room(limits)
-
-
-def _no_room(limits: StorageLimits) -> CapReachedError:
-    message = (
-        f"The documents of the platform have {limits.bytes_of_platform:,} bytes at most;"
-        " delete some first."
-    )
-    return CapReachedError(message, limit=limits.bytes_of_platform)
 
 
 async def _files(
@@ -423,14 +354,9 @@ async def _erase(
     await connection.execute(
         tables.document_usage.update()
         .where(_USAGE.platform_id == platform_id)
-        .values(bytes=_USAGE.bytes - sum(map(_charged, sizes)))
+        .values(bytes=_USAGE.bytes - sum(map(charged, sizes)))
     )
     return Erased(count=len(document_ids), files=files)
-
-
-def _charged(size: int) -> int:
-    """Return the bytes that a file of `size` counts as: its row takes space, too."""
-    return max(size, _LEAST_CHARGED)
 
 
 def _content(file: CheckedFile, stored: StoredFile | None) -> dict[str, Any]:
