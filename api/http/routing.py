@@ -8,6 +8,7 @@ about resources.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -292,7 +293,7 @@ async def read_body(
 
     Calls `on_large` once more than `MAX_BODY` bytes have arrived. Raises: ApiError INVALID_INPUT.
     """
-    async with in_time(request):
+    async with _in_time(request):
         return await _whole_body(request, limit, on_large)
 
 
@@ -318,15 +319,32 @@ def too_large(limit: int) -> ApiError:
     return ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
 
 
+async def arriving(request: Request) -> AsyncIterator[bytes]:
+    """Yield the body of `request` as it arrives, within the limit of time.
+
+    What is done with it meanwhile takes the time of this process, not that of the client.
+    Raises: ApiError INVALID_INPUT.
+    """
+    chunks, waited_s = request.stream(), 0.0
+    while True:
+        begin = time.monotonic()
+        async with _in_time(request, waited_s=waited_s):
+            chunk = await anext(chunks, None)
+        if chunk is None:
+            return
+        waited_s += time.monotonic() - begin
+        yield chunk
+
+
 @asynccontextmanager
-async def in_time(request: Request) -> AsyncIterator[None]:
-    """Limit the time in which the block receives the body of `request`.
+async def _in_time(request: Request, *, waited_s: float = 0.0) -> AsyncIterator[None]:
+    """Limit the time in which the block receives the body of `request`, after `waited_s`.
 
     Raises: ApiError INVALID_INPUT.
     """
     timeout_s = services_of(request).body_timeout_s
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(max(0.0, timeout_s - waited_s)):
             yield
     except TimeoutError:
         message = f"Request body timed out after {timeout_s:g} s."

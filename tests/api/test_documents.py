@@ -1,5 +1,6 @@
 """Documents: uploaded, listed, replaced, deleted; and what verifications make of them."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +16,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.api.uploads.limits import DOCUMENT_FILE
+from cardledger.api.uploads.multipart import PIECE, FormReader
 from cardledger.ledger.customers.documents import registry, uploaded
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
@@ -406,6 +408,27 @@ def test_a_form_is_not_read_when_its_file_has_no_room(api_config: ApiConfig) -> 
         assert refused(answer, 409, "CONFLICT")["details"] == {"limit": 100_000}
     refused(other, 400, "INVALID_INPUT")  # It may be as large as the one before.
     assert made(repeated) == document
+
+
+def test_the_time_of_a_busy_process_is_not_that_of_the_sender(
+    api_config: ApiConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_s, size = 1.0, 1_500_000
+    feed, spent = FormReader.feed, []
+
+    def feed_slowly(reader: FormReader, piece: bytes) -> None:
+        begin = time.monotonic()
+        while time.monotonic() - begin < 2 * limit_s / (size / PIECE):
+            pass
+        spent.append(time.monotonic() - begin)
+        feed(reader, piece)
+
+    monkeypatch.setattr(FormReader, "feed", feed_slowly)
+    config = replace(api_config, body_timeout_s=limit_s)
+    with server(config) as root, Api(root, new_tenant(config.database_url)) as api:
+        upload(api, api.customer()["id"], pdf_of(size))
+
+    assert sum(spent) > limit_s
 
 
 def test_a_full_platform_is_told_what_else_is_wrong_with_a_document(api_config: ApiConfig) -> None:
