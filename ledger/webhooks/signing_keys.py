@@ -54,7 +54,7 @@ _DELETE_ENDED: Final = text(
             WHERE s.platform_id = k.platform_id
                 AND (s.signs_from, s.id) > (k.signs_from, k.id)
             ORDER BY s.signs_from, s.id LIMIT 1) <= :before
-        LIMIT :page)
+        ORDER BY k.id LIMIT :page)
     """
 )
 

@@ -7,11 +7,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.exc import ProgrammingError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.ledger.storage.ids import first_id_at
 from cardledger.ledger.webhooks import retention, signing_keys
+from cardledger.schema import connections
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.workers.process.config import WorkerConfig
@@ -204,3 +206,18 @@ def test_a_key_stays_while_the_one_before_it_is_published(
     keeper(senders).run()
 
     assert kept(world, "webhook_signing_keys", "public_key") == stay
+
+
+def test_deliveries_are_deleted_where_the_role_may_delete_no_keys(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    deliver(world, platform, "DELIVERED", OLD)
+    role = connections.parameters(as_role(world.app_url, Role.WEBHOOKS))["user"]
+    world.connection.execute(f'REVOKE DELETE ON webhook_signing_keys FROM "{role}"'.encode())
+    try:
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            keeper(senders).run()
+    finally:
+        world.connection.execute(f'GRANT DELETE ON webhook_signing_keys TO "{role}"'.encode())
+
+    assert not kept(world, "webhook_deliveries", "id")
