@@ -15,6 +15,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.in_flight import MISS_S, Turn, Turns
+from cardledger.api.routes.webhooks import published_keys
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from tests.api.support import (
@@ -214,6 +215,44 @@ def test_guesses_of_a_page_take_turns_that_are_kept(url: str, page: str) -> None
 
     assert {answer.status_code for answer in answers} == {404}
     assert monotonic() - began >= guesses / CARD_PAGES * MISS_S
+
+
+def test_readers_of_published_keys_wait_and_are_not_refused(
+    api_config: ApiConfig,
+    tenant: Tenant,
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    defaults = Turns.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "waiting_limit", 2)
+    path = f"/.well-known/cardledger/webhook-keys/PlatformConfig:{tenant.platform_id}"
+
+    with (
+        server(api_config) as root,
+        psycopg.connect(database_url, autocommit=True) as observer,
+        ThreadPoolExecutor(20) as pool,
+        locked_table(database_url, "webhook_signing_keys"),
+    ):
+        pending = [pool.submit(httpx2.get, root + path, timeout=TIMEOUT_S) for _ in range(20)]
+
+        def waiting() -> int:
+            [(count,)] = observer.execute(_WAITING)
+            return int(count)
+
+        eventually(lambda: waiting() >= KEY_READERS)
+        another = pool.submit(httpx2.get, root + path, timeout=TIMEOUT_S)
+
+    assert {each.result().status_code for each in [*pending, another]} <= {200, 503}
+
+
+def test_readers_without_an_address_share_the_turn_of_all() -> None:
+    everyone = published_keys.turns_of("")
+    first, second = published_keys.turns_of("192.0.2.1"), published_keys.turns_of("192.0.2.2")
+
+    assert (first[-1:], second[-1:]) == (everyone, everyone)
+    assert first[0].who != second[0].who
+    assert everyone[0].at_once > first[0].at_once
 
 
 def test_requests_in_progress_above_the_limit_are_refused_at_once(

@@ -1,5 +1,6 @@
 """The public keys of webhook signatures, at the server's root and without credentials."""
 
+from contextlib import AsyncExitStack
 from typing import Final
 
 from fastapi import Request, Response
@@ -31,16 +32,26 @@ async def get_published_webhook_keys(platform_id: PlatformConfigId, request: Req
     key.
     """
     services = services_of(request)
-    address = f"reader of published webhook keys at {counted_as(address_of(request))}"
-    # Of a stranger: few hold connections, and those of one address let others in between.
-    async with (
-        services.turns.take(Turn(address, _READERS_AT_AN_ADDRESS)),
-        services.turns.take(_READERS),
-        services.platforms.reading(platform_id) as connection,
-    ):
+    async with AsyncExitStack() as held:
+        # Of a stranger: few hold connections, and those of one address let others in between. As
+        # many wait as have a connection to this process.
+        for turn in turns_of(address_of(request)):
+            await held.enter_async_context(services.turns.take(turn, may_refuse=False))
+        connection = await held.enter_async_context(services.platforms.reading(platform_id))
         keys = await signing_keys.published_at(connection, platform_id, services.clock())
     if keys is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "platform")
     response = resource_response(SigningKeys(data=keys))
     response.headers["Cache-Control"] = _CACHE_CONTROL
     return response
+
+
+def turns_of(address: str) -> tuple[Turn, ...]:
+    """Return the turns that a reader at `address` waits for.
+
+    Behind a Unix socket the address of none is known: all of them share one turn.
+    """
+    counted = counted_as(address)
+    if not counted:
+        return (_READERS,)
+    return Turn(f"reader of published webhook keys at {counted}", _READERS_AT_AN_ADDRESS), _READERS
