@@ -5,6 +5,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -480,6 +481,32 @@ def test_the_files_of_one_platform_leave_threads_to_others(
     refusals = asyncio.run(use())
 
     assert [type(refusal) for refusal in refusals] == [DirectoryError] * 6
+
+
+def test_a_platform_with_many_files_at_a_time_is_429_while_the_disk_answers(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_store, "_WAIT_S", 0.5)
+    holder, ends = office.api.customer()["id"], threading.Event()
+    write = FileDirectory.write
+
+    def write_slowly(
+        directory: FileDirectory, platform: Id, document: Id, sealed: bytes
+    ) -> StoredFile:
+        ends.wait(0.3)
+        return write(directory, platform, document, sealed)
+
+    monkeypatch.setattr(FileDirectory, "write", write_slowly)
+    with capture_logs() as logs, ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: post(office.api, **form(holder)), range(12)))
+        ends.set()
+
+    assert {answer.status_code for answer in answers} == {201, 429}
+    busy = next(answer for answer in answers if answer.status_code == 429)
+    refused(busy, 429, "RATE_LIMITED")
+    assert busy.headers["Retry-After"] == "1"
+    levels = {each["log_level"] for each in logs if each["event"] == "document not stored"}
+    assert "error" not in levels
 
 
 # --- what is left over -------------------------------------------------------------------------

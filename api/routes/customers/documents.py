@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.http.errors import ApiError, not_found, unavailable
+from cardledger.api.http.errors import ApiError, not_found, too_many_waiting, unavailable
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
@@ -20,6 +20,7 @@ from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.documents import room, uploaded
 from cardledger.ledger.customers.documents.directory import DirectoryError, StagedFile, StoredFile
 from cardledger.ledger.customers.documents.formats import DocumentRefusedError
+from cardledger.ledger.customers.documents.store import PlatformBusyError
 from cardledger.ledger.customers.documents.uploaded import CheckedFile
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.ids import new_id
@@ -127,7 +128,7 @@ async def _store_new(call: RequestContext, body: object, _: Mapping[str, Any]) -
 async def _store(call: RequestContext, document_id: Id) -> None:
     """Store the file of `call` in the directory, if files are there: no transaction is open.
 
-    Raises: ApiError SERVICE_UNAVAILABLE, and nothing is changed.
+    Raises: ApiError RATE_LIMITED, SERVICE_UNAVAILABLE, and nothing is changed.
     """
     store = call.services.document_files
     if store is None:
@@ -135,6 +136,10 @@ async def _store(call: RequestContext, document_id: Id) -> None:
     file: CheckedFile = call.prepared[0]
     try:
         stored = await store.write(call.platform_id, document_id, file.sealed)
+    except PlatformBusyError as error:
+        _log.info("document not stored", reason=str(error))
+        message = "Other files of the platform are being stored, and nothing was changed."
+        raise too_many_waiting(message) from None
     except DirectoryError as error:
         _log.error("document not stored", error=str(error))
         message = "The file cannot be stored now, and nothing was changed. Retry later."

@@ -43,12 +43,21 @@ Result = TypeVar("Result")
 _log = structlog.get_logger()
 
 
+class PlatformBusyError(DirectoryError):
+    """The threads that a platform may have are all in use by it, and the disk answers them."""
+
+
 @dataclass(slots=True)
 class _OfPlatform:
     """The threads of one platform, and how many requests use them or wait for them."""
 
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_THREADS_OF_PLATFORM))
     users: int = 0
+    ended: int = 0
+    """How often work with a file has ended: it grows while the disk answers."""
+
+    def count_end(self) -> None:
+        self.ended += 1
 
 
 def owner(connection: psycopg.Connection[Any]) -> str:
@@ -77,7 +86,7 @@ class DocumentStore:
         """Store an encrypted file that no row names so far.
 
         The first document of a database marks an empty directory as its own.
-        Raises: DirectoryError, after which nothing is stored.
+        Raises: PlatformBusyError, DirectoryError, after which nothing is stored.
         """
         async with self._installation.connect() as connection:
             is_first = not await connection.scalar(text(_HAS_DOCUMENTS))
@@ -99,6 +108,8 @@ class DocumentStore:
             await self.run(
                 lambda directory: directory.remove(wanted), platform_id=wanted[0].platform_id
             )
+        except PlatformBusyError as error:
+            _log.info("files of documents not removed", reason=str(error), count=len(wanted))
         except DirectoryError as error:
             _log.error("files of documents not removed", error=str(error), count=len(wanted))
 
@@ -107,8 +118,8 @@ class DocumentStore:
     ) -> Result:
         """Return what `work` does with the directory, in a thread, for a platform if it is given.
 
-        Raises: DirectoryError, also where every thread waits for the disk, or every thread that the
-        platform may have; what `work` raises.
+        Raises: PlatformBusyError; DirectoryError, also where every thread waits for the disk, or
+        every thread that the platform may have; what `work` raises.
         """
         async with self._installation.connect() as connection:
             of = str(await connection.scalar(text(_OWNER)))
@@ -122,24 +133,43 @@ class DocumentStore:
     async def _thread(self, platform_id: Id | None) -> Callable[[], None]:
         """Wait for a thread, and for the turn of a platform before; return what gives both back.
 
-        Raises: DirectoryError.
+        Raises: PlatformBusyError where others of the platform had their turn meanwhile;
+        DirectoryError.
         """
         with ExitStack() as held:
-            try:
-                async with asyncio.timeout(_WAIT_S):
-                    if platform_id is not None:
-                        own = self._platforms.setdefault(platform_id, _OfPlatform())
-                        own.users += 1
-                        held.callback(self._leave, platform_id, own)
-                        await own.free.acquire()
-                        held.callback(own.free.release)
-                    await self._free.acquire()
-                    held.callback(self._free.release)
-            except TimeoutError:
-                raise DirectoryError("the directory of documents does not answer") from None
+            own: _OfPlatform | None = None
+            if platform_id is not None:
+                own = self._platforms.setdefault(platform_id, _OfPlatform())
+                own.users += 1
+                held.callback(self._leave, platform_id, own)
+                ended = own.ended
+                if not await _is_free(own.free):
+                    if own.ended == ended:
+                        raise _silent()
+                    raise PlatformBusyError("other files of the platform are being stored")
+                held.callback(own.free.release)
+            if not await _is_free(self._free):
+                raise _silent()
+            held.callback(self._free.release)
+            if own is not None:
+                held.callback(own.count_end)
             return held.pop_all().close
 
     def _leave(self, platform_id: Id, own: "_OfPlatform") -> None:
         own.users -= 1
         if not own.users:
             del self._platforms[platform_id]
+
+
+async def _is_free(threads: asyncio.Semaphore) -> bool:
+    """Wait for one of `threads`, and take it; return whether there was one in time."""
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            await threads.acquire()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _silent() -> DirectoryError:
+    return DirectoryError("the directory of documents does not answer")
