@@ -21,12 +21,14 @@ from cardledger.ledger.customers.uploads.registry import UNFINISHED_LIMIT
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from cardledger.ledger.projections.accounts import ACCOUNT_LIMIT
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
-from cardledger.ledger.webhooks.signing_keys import PUBLISHED_LIMIT
+from cardledger.ledger.webhooks.signing_keys import PUBLISHED_LIMIT, ROWS_LIMIT
 from cardledger.schema.ids import Id
 
 _MEGABYTE: Final = 1024 * 1024
 _INTERVAL_S: Final = 1.0
-_DOCUMENT_BYTES: Final = 10 * 2**30  # As `CARDLEDGER_DOCUMENT_BYTES` is delivered.
+
+DOCUMENT_BYTES: Final = 256 * _MEGABYTE
+"""`CARDLEDGER_DOCUMENT_BYTES` of the attacked system: so few that an attack reaches them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,17 @@ QUOTAS: Final = (
     Quota(
         "bytes of documents",
         "SELECT coalesce(sum(bytes), 0) FROM document_usage WHERE platform_id = %s",
-        _DOCUMENT_BYTES,
+        DOCUMENT_BYTES,
     ),
     Quota(
         "published signing keys",
         "SELECT count(*) FROM webhook_signing_keys WHERE platform_id = %s AND former_until > now()",
         PUBLISHED_LIMIT,
+    ),
+    Quota(
+        "signing keys",
+        "SELECT count(*) FROM webhook_signing_keys WHERE platform_id = %s",
+        ROWS_LIMIT,
     ),
 )
 

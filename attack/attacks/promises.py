@@ -55,6 +55,7 @@ async def _signing_keys(arena: Arena) -> Strike:
     requests = itertools.cycle(
         [
             arena.request("POST", "/webhooks/signing-keys/rotate", {"overlapHours": 168}),
+            arena.request("POST", "/webhooks/signing-keys/rotate", {"overlapHours": 0}),
             wire.request("GET", root, published),
         ]
     )
