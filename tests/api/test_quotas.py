@@ -61,6 +61,7 @@ def test_each_cap_has_a_quota() -> None:
         "links of a customer",
         "owners of a business",
         "published signing keys",
+        "signing keys",
         "tokens",
         "uploads of customers in progress",
         "webhook endpoints",
