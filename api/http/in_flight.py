@@ -77,10 +77,6 @@ class InFlight:
             del self._requests[scope]
 
 
-MISS_S: Final = 0.05
-"""How much longer a turn is kept in which a token was not found."""
-
-
 class TooManyRequestsError(Exception):
     """The platform has the most requests of a kind that it may have at a time."""
 
@@ -161,15 +157,6 @@ class Turns:
             queue.requests -= 1
             if not queue.requests:
                 del self._queues[turn.who]
-
-
-async def keep_turn_after_miss() -> None:
-    """Keep the turn of a caller without credentials, whose token was not found, for a moment.
-
-    Guesses would otherwise come as fast as their connections allow, and each takes time of the
-    event loop. A right token waits for the guesses before it only.
-    """
-    await asyncio.sleep(MISS_S)
 
 
 def stored_response(response: Response, secrets: Sequence[str]) -> Answer:

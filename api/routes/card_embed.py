@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from fastapi import Request, Response
 
 from cardledger.api.http.errors import IS_HEAD
-from cardledger.api.http.in_flight import Turn, keep_turn_after_miss
+from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import public_root, services_of
 from cardledger.api.http.routing import public_router
+from cardledger.api.http.strangers import looking_up
 from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
@@ -30,7 +31,7 @@ VIEWER_COOKIE: Final = "card_viewer"
 router = public_router("Cards")
 
 _NOT_FOUND: Final = 404
-_VIEWERS: Final = Turn("viewers of card pages", 4)
+_VIEWERS: Final = "viewers of card pages"
 
 _STYLE: Final = """
 :root{color-scheme:light dark}
@@ -126,15 +127,13 @@ async def show_card(token: str, request: Request) -> Response:
     services = services_of(request)
     is_shown = _asks_for_number(request, token)
     look = reveals.view if is_shown else reveals.peek
-    at = services.clock()
-    # Of a stranger, until the token is found: few hold connections, and the others wait.
-    turn = services.turns.take(_VIEWERS, may_refuse=False)
     view = None
-    async with turn:
+    async with looking_up(services.turns, _VIEWERS, address_of(request)) as look_up:
+        at = services.clock()  # After the wait, in which a token may expire.
         async with services.installation.connect() as connection:
             platform_id = await reveals.platform_of(connection, token=token, keys=services.keys)
         if platform_id is None:
-            await keep_turn_after_miss()
+            look_up.is_miss = True
         else:
             async with services.platforms.writing(platform_id) as connection:
                 view = await look(

@@ -151,6 +151,14 @@ def _outcome(
     A duplicate gets the current card transaction, as the engine's reply has it.
     """
     _, outcome, reason, *_ = row
+    if is_reversed and is_first:
+        return outcomes.outcome(
+            reference,
+            OutcomeType.DECLINED,
+            reason=DeclineReason.DECISION_TIMEOUT,
+            detail=timeout_reversals.DETAIL,
+            card_transaction=wire(subject) if subject else None,
+        )
     if is_reversed:
         return outcomes.outcome(
             reference,

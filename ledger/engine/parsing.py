@@ -199,11 +199,7 @@ def reversals_in(messages: Iterable[Message]) -> set[Key]:
 
 def authorizations_in(messages: Iterable[Message]) -> list[Message]:
     """Return the authorizations among `messages`."""
-    return [
-        message
-        for message in messages
-        if isinstance(message.body, dict) and message.body.get("type") in AUTHORIZATIONS
-    ]
+    return [*_of_types(messages, AUTHORIZATIONS)]
 
 
 def repeated_approvals(

@@ -78,10 +78,11 @@ def reference_of(authorization: Message) -> str:
 
 # By their own index, whose condition is written as there.
 _WAITING: Final = f"""
-    SELECT lane, shard, id, customer_id, platform_id, source, reference, body::text, body_hash,
-        reply_to, received_at, mac
-    FROM inbox
-    WHERE source = '{SOURCE}' AND customer_id = ANY(%s::uuid[]) AND reference = ANY(%s::text[])
+    SELECT i.lane, i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference,
+        i.body::text, i.body_hash, i.reply_to, i.received_at, i.mac
+    FROM unnest(%s::uuid[], %s::text[]) AS k (customer_id, reference)
+    JOIN inbox i ON i.source = '{SOURCE}' AND i.customer_id = k.customer_id
+        AND i.reference = k.reference
 """
 
 ANY_WAITS: Final = f"EXISTS (SELECT FROM inbox WHERE source = '{SOURCE}')"
@@ -109,8 +110,8 @@ async def waiting_async(
 
 
 def _columns_of(keys: Collection[Key]) -> list[list[Any]]:
-    """Return the parameters of `_WAITING`: customers and references."""
-    return [[*{customer_id for *_, customer_id in keys}], [reference for reference, *_ in keys]]
+    """Return the parameters of `_WAITING`: the customer and the reference of each key."""
+    return [[customer_id for *_, customer_id in keys], [reference for reference, *_ in keys]]
 
 
 def _verified(rows: Iterable[tuple[Any, ...]], key: InboxKey) -> set[Key]:

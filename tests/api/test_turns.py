@@ -14,8 +14,8 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.errors import ApiError
-from cardledger.api.http.in_flight import MISS_S, Turn, Turns
-from cardledger.api.routes.webhooks import published_keys
+from cardledger.api.http.in_flight import Turn, Turns
+from cardledger.api.http.strangers import AT_AN_ADDRESS, AT_ONCE, MISS_S, looking_up, turns_of
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from tests.api.support import (
@@ -36,7 +36,7 @@ REQUESTS = 100
 PLATFORM_WRITERS = 12
 CODE_WRITERS = 2
 LOOK_UPS = 2
-CARD_PAGES = 4
+CARD_PAGES = 2  # Of one address.
 KEY_READERS = 2
 
 NEW_TOKEN = {"name": "x", "permissions": ["VIEW"]}
@@ -207,14 +207,36 @@ def test_readers_of_published_keys_leave_connections_to_others(
     ],
 )
 def test_guesses_of_a_page_take_turns_that_are_kept(url: str, page: str) -> None:
-    guesses = 4 * CARD_PAGES
+    guesses = 8 * CARD_PAGES
     began = monotonic()
 
     with ThreadPoolExecutor(guesses) as pool:
         answers = list(pool.map(lambda _: httpx2.get(f"{url}{page}"), range(guesses)))
 
     assert {answer.status_code for answer in answers} == {404}
-    assert monotonic() - began >= guesses / CARD_PAGES * MISS_S
+    assert monotonic() - began >= guesses / AT_AN_ADDRESS * MISS_S
+
+
+def test_guesses_from_one_address_keep_no_other_waiting() -> None:
+    async def act() -> tuple[int, int]:
+        turns, guessed = Turns(), list[int]()
+
+        async def guess(number: int) -> None:
+            async with looking_up(turns, "pages", "192.0.2.1") as look_up:
+                look_up.is_miss = True
+            guessed.append(number)
+
+        guesses = [asyncio.create_task(guess(number)) for number in range(20 * AT_ONCE)]
+        await asyncio.sleep(0)
+        async with looking_up(turns, "pages", "192.0.2.2"):
+            before = len(guessed)
+        await asyncio.gather(*guesses)
+        return before, len(guessed)
+
+    before, after = asyncio.run(act())
+
+    assert before <= AT_ONCE
+    assert after == 20 * AT_ONCE
 
 
 def test_readers_of_published_keys_wait_and_are_not_refused(
@@ -247,8 +269,8 @@ def test_readers_of_published_keys_wait_and_are_not_refused(
 
 
 def test_readers_without_an_address_share_the_turn_of_all() -> None:
-    everyone = published_keys.turns_of("")
-    first, second = published_keys.turns_of("192.0.2.1"), published_keys.turns_of("192.0.2.2")
+    everyone = turns_of("pages", "")
+    first, second = turns_of("pages", "192.0.2.1"), turns_of("pages", "192.0.2.2")
 
     assert (first[-1:], second[-1:]) == (everyone, everyone)
     assert first[0].who != second[0].who

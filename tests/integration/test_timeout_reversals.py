@@ -214,7 +214,10 @@ def test_a_first_submission_is_not_reported_as_approved_before_its_reversal(
     first, again, reversal = [*steps, *world.drain(engine)]
 
     assert (first.outcome, first.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
-    assert looked_up.wire["reason"] == "DECISION_TIMEOUT"
+    assert (looked_up.outcome, looked_up.wire["reason"]) == (
+        OutcomeType.DECLINED,
+        "DECISION_TIMEOUT",
+    )
     assert is_declined(again)
     assert reversal.outcome is OutcomeType.APPLIED
     assert is_whole(world, cardholder)
@@ -236,10 +239,28 @@ def test_a_live_repetition_is_not_approved_while_the_reversal_waits_in_the_other
     world.drain(engine, Lane.BULK)
 
     assert (decided.outcome, decided.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
-    assert looked_up.wire["reason"] == "DECISION_TIMEOUT"
+    assert (looked_up.outcome, looked_up.wire["reason"]) == (
+        OutcomeType.DECLINED,
+        "DECISION_TIMEOUT",
+    )
     assert recorded is OutcomeType.DECLINED
     assert is_declined(found(world, [first])[first.id])
     assert is_whole(world, cardholder)
+
+
+@pytest.mark.parametrize("kind", [[], {}, None, 7])
+def test_a_message_of_no_type_is_rejected_while_a_reversal_waits(
+    world: World, cardholder: Cardholder, kind: object
+) -> None:
+    event = authorization(world, cardholder, 300)
+    world.accept_messages([replace(reversal_of(cardholder, event), lane=Lane.BULK)])
+    world.accept([(cardholder, authorization(world, cardholder, 100) | {"type": kind})])
+    engine = world.engine(clock=lambda: NOON)
+
+    [decided] = world.drain(engine)
+    world.drain(engine, Lane.BULK)
+
+    assert decided.outcome is OutcomeType.REJECTED
 
 
 def test_a_forged_reversal_declines_nothing(world: World, cardholder: Cardholder) -> None:

@@ -9,11 +9,12 @@ from typing import Annotated, Final
 from fastapi import Path, Request, Response
 
 from cardledger.api.http.errors import ApiError, invalid_field
-from cardledger.api.http.in_flight import Turn, keep_turn_after_miss
 from cardledger.api.http.operations import error_responses
+from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
 from cardledger.api.http.responses import CREATED, resource_response
 from cardledger.api.http.routing import guarded_router, public_router, requires
+from cardledger.api.http.strangers import looking_up
 from cardledger.api.routes import hosted_page
 from cardledger.ledger.customers import invitations
 from cardledger.ledger.customers.invitations import Invitation, Refusal, RefusedError, Wanted
@@ -32,7 +33,7 @@ PAGE: Final = "/embed/invitations"
 
 _TAG: Final = "Invitations"
 _TITLE: Final = "Invitation"
-_VISITORS: Final = Turn("visitors of invitation pages", 4)
+_VISITORS: Final = "visitors of invitation pages"
 
 router = guarded_router(_TAG)
 page_router = public_router(_TAG)
@@ -189,12 +190,12 @@ async def show_invitation(code: str, request: Request) -> Response:
     services = services_of(request)
     if re.fullmatch(_CODE, code) is None:
         return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)
-    async with services.turns.take(_VISITORS, may_refuse=False):
+    async with looking_up(services.turns, _VISITORS, address_of(request)) as look_up:
         try:
             async with services.installation.connect() as connection:
                 found = await invitations.find(connection, code)
         except RefusedError:
-            await keep_turn_after_miss()
+            look_up.is_miss = True
             return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)
     if found.status_at(services.clock()) != invitations.PENDING:
         return hosted_page.response(_TITLE, _UNAVAILABLE, hosted_page.NOT_FOUND)

@@ -5,11 +5,12 @@ from typing import Final
 from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError, not_found
-from cardledger.api.http.in_flight import Turn, keep_turn_after_miss
 from cardledger.api.http.operations import error_responses
+from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
 from cardledger.api.http.responses import CREATED, capped, resource_response
 from cardledger.api.http.routing import guarded_router, public_router, requires
+from cardledger.api.http.strangers import looking_up
 from cardledger.api.routes import hosted_page
 from cardledger.ledger.customers import kyc_links
 from cardledger.ledger.customers.verifications import AlreadyDecidedError
@@ -23,7 +24,7 @@ PATH: Final = "/embed/kyc"
 
 _TAG: Final = "KYC/KYB Verifications"
 _TITLE: Final = "Identity verification"
-_VISITORS: Final = Turn("visitors of verification pages", 4)
+_VISITORS: Final = "visitors of verification pages"
 
 router = guarded_router(_TAG)
 page_router = public_router(_TAG)
@@ -104,10 +105,10 @@ async def create_kyc_link(
 async def show_verification(token: str, request: Request) -> Response:
     """Show the page of a link, which stays as it is."""
     services = services_of(request)
-    async with services.turns.take(_VISITORS, may_refuse=False):
+    async with looking_up(services.turns, _VISITORS, address_of(request)) as look_up:
         platform_id = await _platform_of(request, token)
         if platform_id is None:
-            await keep_turn_after_miss()
+            look_up.is_miss = True
         else:
             async with services.platforms.reading(platform_id) as connection:
                 link = await kyc_links.look(
@@ -122,11 +123,11 @@ async def show_verification(token: str, request: Request) -> Response:
 async def submit_verification(token: str, request: Request) -> Response:
     """Verify the customer of a link, and use the link."""
     services = services_of(request)
-    async with services.turns.take(_VISITORS, may_refuse=False):
+    async with looking_up(services.turns, _VISITORS, address_of(request)) as look_up:
         platform_id = await _platform_of(request, token)
         submitted = None
         if platform_id is None:
-            await keep_turn_after_miss()
+            look_up.is_miss = True
         else:
             async with services.platforms.writing(platform_id) as connection:
                 submitted = await kyc_links.submit(
