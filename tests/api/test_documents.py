@@ -447,6 +447,16 @@ def test_a_full_platform_is_told_what_else_is_wrong_with_a_document(api_config: 
             refused(post(api, **form(customer["id"], pdf_of(size))), 409, "CONFLICT")
 
 
+def test_a_smaller_file_replaces_one_where_the_limit_was_lowered(api_config: ApiConfig) -> None:
+    tenant = new_tenant(api_config.database_url)
+    with server(api_config) as root, Api(root, tenant) as api:
+        document = upload(api, api.customer()["id"], pdf_of(80_000))
+
+    with server(replace(api_config, document_bytes=50_000)) as root, Api(root, tenant) as api:
+        ok(put(api, document, pdf_of(60_000)))
+        refused(put(api, document, pdf_of(70_000)), 409, "CONFLICT")
+
+
 def test_concurrent_uploads_do_not_exceed_the_bytes_of_a_platform(
     api_config: ApiConfig, database_url: str
 ) -> None:

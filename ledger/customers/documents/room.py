@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import literal, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -83,7 +83,7 @@ async def check(
 async def take(
     connection: AsyncConnection, platform_id: Id, size: int, limits: StorageLimits
 ) -> None:
-    """Count `size` more bytes of files of a platform, if it may have them.
+    """Count `size` more bytes of files of a platform, if it may have them; fewer it always may.
 
     Its other uploads wait here for each other until they are committed.
     Raises: CapReachedError.
@@ -93,10 +93,10 @@ async def take(
         new.on_conflict_do_update(
             index_elements=[_USAGE.platform_id],
             set_={"bytes": _USAGE.bytes + size},
-            where=_USAGE.bytes + size <= limits.bytes_of_platform,
+            where=or_(literal(size <= 0), _USAGE.bytes + size <= limits.bytes_of_platform),
         ).returning(_USAGE.bytes)
     )
-    if used is None or used > limits.bytes_of_platform:
+    if used is None or (size > 0 and used > limits.bytes_of_platform):
         raise _no_room(limits)
 
 
