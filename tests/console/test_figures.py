@@ -1,9 +1,8 @@
 """Figures beside the rows of other platforms: read up to a limit, which they then say."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 import psycopg
 import pytest
@@ -15,9 +14,9 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import platform_figures
 from cardledger.ledger.queries.console.platform_figures import Counts
 from cardledger.ledger.storage.ids import first_id_at, new_id
-from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 from cardledger.schema.ids import Id
 from tests.api.support import new_tenant
+from tests.console.snapshots import in_snapshot
 
 NOW: Final = datetime.now(UTC)
 
@@ -54,26 +53,9 @@ def crowded(database_url: DatabaseUrl, config: ApiConfig) -> Iterator[tuple[Id, 
         owner.execute("DELETE FROM inbox WHERE platform_id = %s", [crowd])
 
 
-_Value = TypeVar("_Value")
-
-
-def snapshot(
-    config: ApiConfig, platform: Id, read: Callable[[AsyncConnection], Awaitable[_Value]]
-) -> _Value:
-    async def in_snapshot() -> _Value:
-        snapshots = SnapshotConnections(config.database_url)
-        try:
-            async with snapshots.snapshot(platform) as connection:
-                return await read(connection)
-        finally:
-            await snapshots.dispose()
-
-    return asyncio.run(in_snapshot())
-
-
 def counts(config: ApiConfig, platform: Id) -> Counts:
     since = NOW - timedelta(minutes=1)
-    return snapshot(
+    return in_snapshot(
         config,
         platform,
         lambda connection: platform_figures.counts(connection, platform_id=platform, since=since),
@@ -163,7 +145,7 @@ def test_what_waits_behind_others_is_not_shown_as_nothing(
     _, other = crowded
 
     def inbox() -> tuple[int, bool]:
-        read = snapshot(
+        read = in_snapshot(
             config,
             other,
             lambda connection: platform_figures.read(connection, platform_id=other, now=NOW),
@@ -196,7 +178,7 @@ def test_rates_that_cannot_be_read_in_time_leave_the_rest_and_are_read_in_part_n
         return failed, await memory.look(connection, crowd, now)
 
     monkeypatch.setattr(platform_figures, "counts", noted)
-    failed, after = snapshot(config, crowd, looks)
+    failed, after = in_snapshot(config, crowd, looks)
 
     assert (failed.decisions.total, failed.decisions.is_capped) == (0, True)
     assert (after.decisions.total, after.decisions.is_capped) == (10, True)

@@ -1,9 +1,9 @@
 """The connections that pages read on: read-only, limited in time, and one snapshot a page."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import text
@@ -23,6 +23,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from tests.api.support import Api
 from tests.console.person import Person, shown
+from tests.console.snapshots import in_snapshot
 
 SETTINGS: Final = {
     "statement_timeout": "2s",
@@ -32,22 +33,6 @@ SETTINGS: Final = {
 }
 
 _WRITE: Final = "UPDATE webhook_endpoints SET state = state"  # The role may.
-
-_Value = TypeVar("_Value")
-
-
-def in_snapshot(
-    config: ApiConfig, platform: Id, read: Callable[[AsyncConnection], Awaitable[_Value]]
-) -> _Value:
-    async def run() -> _Value:
-        snapshots = SnapshotConnections(config.database_url)
-        try:
-            async with snapshots.snapshot(platform) as connection:
-                return await read(connection)
-        finally:
-            await snapshots.dispose()
-
-    return asyncio.run(run())
 
 
 async def settings_of(connection: AsyncConnection) -> dict[str, Any]:
