@@ -167,10 +167,11 @@ _AUTHORIZE: Final = (
     INSERT INTO card_transactions (id, customer_id, platform_id, card_id, account_id,
         issuer_transaction_token, currency, descriptor, mcc, country, status, sequence,
         authorizations, authorized, pulled, pull_count, expires_at, created_at, updated_at)
+    -- Whenever it was authorized, it is cleared before a worker could release it as expired.
     SELECT id, customer_id, platform_id, card_id, account_id, 'stored-' || account_version,
         currency, '{workload.MERCHANT["descriptor"]}', '{workload.MERCHANT["mcc"]}',
         '{workload.MERCHANT["country"]}', 'AUTHORIZED', 2, 1, amount, amount, 1,
-        at + interval '7 days', at, at
+        now() + interval '7 days', at, at
     FROM purchase ORDER BY n
     """,
     """
