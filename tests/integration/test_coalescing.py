@@ -70,6 +70,56 @@ def test_concurrent_submissions_share_a_write(idle_world: World, redis_url: str)
     assert writes <= 3
 
 
+def test_a_live_event_shares_no_write_with_a_file(idle_world: World, redis_url: str) -> None:
+    world = idle_world
+    platform = world.platform()
+    cardholder = world.cardholder(platform)
+    file = [world.authorization(cardholder, f"T{n}", 10) for n in range(100)]
+    live = world.authorization(cardholder, "live", 10)
+
+    async def together(client: Client) -> None:
+        await asyncio.gather(
+            client.enqueue(file), client.enqueue([live], lane=Lane.LIVE), client.enqueue(file[:1])
+        )
+
+    with_client(world, redis_url, together)
+
+    writes = world.rows(
+        "SELECT xmin::text, array_agg(DISTINCT lane) FROM inbox WHERE platform_id = %s GROUP BY 1",
+        platform,
+    )
+    assert all(len(lanes) == 1 for _, lanes in writes)
+    assert len(writes) >= 2
+
+
+def test_a_write_has_few_events_at_a_time_and_each_caller_waits_for_its_own(
+    idle_world: World, redis_url: str
+) -> None:
+    world = idle_world
+    platform = world.platform()
+    cardholder = world.cardholder(platform)
+
+    async def together(client: Client) -> list[int]:
+        async def enqueue(number: int) -> int:
+            events = [world.authorization(cardholder, f"T{number}-{n}", 10) for n in range(10)]
+            await client.enqueue(events)
+            [(count,)] = world.rows(
+                "SELECT count(*) FROM inbox WHERE platform_id = %s AND reference = ANY(%s)",
+                platform,
+                [event["reference"] for event in events],
+            )
+            return int(count)
+
+        return await asyncio.gather(*(enqueue(number) for number in range(60)))
+
+    assert with_client(world, redis_url, together) == [10] * 60
+
+    sizes = world.rows(
+        "SELECT count(*) FROM inbox WHERE platform_id = %s GROUP BY xmin::text", platform
+    )
+    assert max(size for (size,) in sizes) <= 130
+
+
 def test_while_outcomes_are_pending_submissions_gather_until_the_next_reply(
     idle_world: World, redis_url: str
 ) -> None:

@@ -1,14 +1,17 @@
 """Writes submissions to the inbox: those that arrive while one write runs share the next one.
 
-A write that takes longer than a moment, on a connection that is silent perhaps, does not hold up
+A client has a writer for each lane, so that no live event waits for the write of a file. A write
+that takes longer than a moment, on a connection that is silent perhaps, does not hold up
 the next one. Callers have no order among each other, and a caller that needs one waits for the
 acceptance of its earlier events.
 """
 
 import asyncio
 from asyncio import CancelledError, Future, Task
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,8 +33,17 @@ from cardledger.workers.signals.outage_log import DATABASE
 
 _PATIENCE_S: Final = 0.25  # How long a write may take before the next one begins.
 _CONCURRENT_WRITES: Final = 4  # Each has a connection of its own.
+_AT_A_TIME: Final = 128  # From which on a write has no more: it takes time of the event loop.
 
 _log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Queued:
+    """Submissions that were queued together, and are written together."""
+
+    submissions: Sequence[Submission | MalformedSubmission]
+    accepted: "Future[None] | None" = None  # Of a caller that waits for their commit.
 
 
 class InboxWriter:
@@ -58,14 +70,13 @@ class InboxWriter:
         self._routes: Final = routes
         self._key: Final = key
         self._gather_s: Final = gather_s
-        self._queue: list[Submission | MalformedSubmission] = []
-        self._unaccepted: list[Future[None]] = []  # Of callers waiting for the next commit.
+        self._queue: Final[deque[_Queued]] = deque()
         self._has_queued: Final = asyncio.Event()
         self._writes: Final[set[Task[None]]] = set()  # Under way.
         self._is_closed = False
 
     def put(self, submissions: Sequence[Submission | MalformedSubmission]) -> None:
-        """Queue `submissions` for the next write.
+        """Queue `submissions` for one of the next writes, all of them for the same.
 
         Raises: UnavailableError once closed.
         """
@@ -73,13 +84,13 @@ class InboxWriter:
             return
         if self._is_closed:
             raise UnavailableError(STOPPED)
-        self._queue.extend(submissions)
+        self._queue.append(_Queued(submissions))
         self._has_queued.set()
 
     def acceptance(self) -> "Future[None]":
-        """Return a future that is set when the next write is committed."""
+        """Return a future that is set when what was queued last is committed."""
         accepted: Future[None] = asyncio.get_running_loop().create_future()
-        self._unaccepted.append(accepted)
+        self._queue[-1].accepted = accepted
         return accepted
 
     async def write_next(self) -> None:
@@ -114,9 +125,7 @@ class InboxWriter:
             _log.error("writing to the inbox failed", exc_info=error)
 
     async def _write_queued(self) -> None:
-        self._has_queued.clear()
-        batch, self._queue = self._queue, []
-        unaccepted, self._unaccepted = self._unaccepted, []
+        batch, unaccepted = self._take()
         try:
             messages, suspensions = await self._accept(batch)
         except CancelledError as error:
@@ -143,14 +152,28 @@ class InboxWriter:
         written = [*messages, *suspensions]
         self._redis.notify(drain_all((message.lane, message.shard) for message in written))
 
+    def _take(self) -> tuple[list[Submission | MalformedSubmission], list[Future[None]]]:
+        """Return what the next write has, and the futures of those that wait for its commit."""
+        batch: list[Submission | MalformedSubmission] = []
+        unaccepted: list[Future[None]] = []
+        while self._queue and len(batch) < _AT_A_TIME:
+            queued = self._queue.popleft()
+            batch += queued.submissions
+            if queued.accepted is not None:
+                unaccepted.append(queued.accepted)
+        if not self._queue:
+            self._has_queued.clear()
+        return batch, unaccepted
+
     def close(self) -> None:
         """Accept no more submissions."""
         self._is_closed = True
 
     def abandon(self) -> None:
         """Cancel the futures of everything that was not written."""
-        abandon(submission.outcome for submission in self._queue)
-        abandon(self._unaccepted)
+        for queued in self._queue:
+            abandon(submission.outcome for submission in queued.submissions)
+        abandon(queued.accepted for queued in self._queue if queued.accepted is not None)
 
     async def _gather(self) -> None:
         """Let more events arrive while earlier ones are being decided, up to the first reply.
@@ -159,7 +182,7 @@ class InboxWriter:
         load a write, a doorbell and a batch of the engine serve several events. A caller that
         waits for acceptance only submits many events at once anyway.
         """
-        if self._pending and not self._unaccepted:
+        if self._pending and all(queued.accepted is None for queued in self._queue):
             await self._pending.wait_for_reply(self._gather_s)
 
     async def _accept(
