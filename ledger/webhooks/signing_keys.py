@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from sqlalchemy import Connection, select, text, union_all
+from sqlalchemy import Connection, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import caps
@@ -67,6 +67,29 @@ _COUNTS: Final = text(
         SELECT greatest(former_until, coalesce(
             lead(former_until) OVER (ORDER BY signs_from, id), 'infinity')) AS ends
         FROM webhook_signing_keys WHERE platform_id = :platform) keys
+    """
+)
+
+
+_NEAREST: Final = text(
+    """
+    SELECT public_key, signs_from, former_until, due
+    FROM (
+        SELECT id, public_key, signs_from, former_until,
+            lead(former_until) OVER (ORDER BY signs_from, id) AS successor_until,
+            count(*) FILTER (WHERE signs_from <= :at) OVER () AS due
+        FROM (
+            (SELECT id, public_key, signs_from, former_until FROM webhook_signing_keys
+             WHERE platform_id = :platform AND signs_from <= :at
+             ORDER BY signs_from DESC, id DESC LIMIT :limit + 1)
+            UNION ALL
+            (SELECT id, public_key, signs_from, former_until FROM webhook_signing_keys
+             WHERE platform_id = :platform AND signs_from > :at
+             ORDER BY signs_from, id LIMIT :limit)
+        ) nearest
+    ) keys
+    WHERE former_until > :at OR successor_until > :at OR successor_until IS NULL
+    ORDER BY signs_from, id
     """
 )
 
@@ -159,6 +182,7 @@ async def published_at(
 async def _keys(connection: AsyncConnection, platform_id: Id, at: datetime) -> list[_Key] | None:
     """Return the keys of a platform in the order in which they sign; None: no such platform.
 
+    Those are left out that are not published, nor decide whether the one before them is.
     More than `ROWS_LIMIT` that sign by `at`, or later, are from before there was a limit: those
     that sign nearest to `at` are returned, among them the one that senders sign with.
     """
@@ -170,24 +194,10 @@ async def _keys(connection: AsyncConnection, platform_id: Id, at: datetime) -> l
     ).one_or_none()
     if first is None:
         return None
-    of_platform = select(_KEYS.c.id, _KEYS.c.public_key, _KEYS.c.signs_from, _KEYS.c.former_until)
-    of_platform = of_platform.where(_KEYS.c.platform_id == platform_id)
-    due = (
-        of_platform.where(_KEYS.c.signs_from <= at)
-        .order_by(_KEYS.c.signs_from.desc(), _KEYS.c.id.desc())
-        .limit(ROWS_LIMIT + 1)
-        .subquery()
-    )
-    following = (
-        of_platform.where(_KEYS.c.signs_from > at)
-        .order_by(_KEYS.c.signs_from, _KEYS.c.id)
-        .limit(ROWS_LIMIT)
-        .subquery()
-    )
-    nearest = union_all(select(due), select(following)).subquery()
-    rows = await connection.execute(select(nearest).order_by(nearest.c.signs_from, nearest.c.id))
+    parameters = {"platform": platform_id, "at": at, "limit": ROWS_LIMIT}
+    rows = (await connection.execute(_NEAREST, parameters)).all()
     later = [(row.public_key, row.signs_from, row.former_until) for row in rows]
-    if sum(signs_from <= at for _, signs_from, _ in later) > ROWS_LIMIT:
+    if rows and rows[0].due > ROWS_LIMIT:
         return later  # The first key has ended, and the second is not known.
     return [(first.public_key, first.created_at, first.created_at), *later]
 
