@@ -77,7 +77,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
                 lifeline.report_alive()
 
     server = Server(config)
-    gc_tuning.freeze()
+    gc_tuning.freeze(for_latency=True)
     server.run(sockets=None if listening is None else [listening])
 
 
