@@ -40,6 +40,7 @@ from cardledger.api.ingestion_limits import (
     FilesInProgress,
     IngestionLimits,
 )
+from cardledger.api.loop_turns import LoopTurns
 from cardledger.api.openapi import docs_page, not_implemented
 from cardledger.api.routes import (
     card_embed,
@@ -329,6 +330,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 in_flight=InFlight(),
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 turns=Turns(),
+                loop_turns=LoopTurns(),
                 slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),
                 ingestion=IngestionLimits(),
                 uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),

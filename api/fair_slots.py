@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from cardledger.ledger.messaging.fair_queue import FairQueue
@@ -26,7 +27,7 @@ so the wait also limits how much of that time a caller has."""
 
 _GOLDEN: Final = 0.618
 _ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
-_PATIENCE_S: Final = 0.5  # A write that waits longer, for a lock or a worker, leaves its slot.
+_PATIENCE_S: Final = 0.5  # What waits longer, for a lock or a worker, leaves its slot.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +39,37 @@ class Shares:
     shared: int  # Of one caller while others send.
 
 
-WRITES: Final = Shares(total=128, alone=64, shared=8)  # More do not raise the rate of one.
+class Work(Enum):
+    """What a request does while it has its slot. Each kind has slots of its own.
 
-# A read keeps a connection of the pool, which writes need too, and a processor of PostgreSQL.
-READS: Final = Shares(total=28, alone=12, shared=2)
+    So events that wait for a worker delay no read, slow reads no write, and writes no event.
+    """
+
+    EVENT = "sends events and waits until they are decided"
+    WRITE = "writes rows"
+    READ = "reads rows"
+
+    @property
+    def shares(self) -> Shares:
+        """How many requests do it at a time."""
+        return _SHARES[self]
+
+    @property
+    def keeps_its_slot(self) -> bool:
+        """Whether a request has its slot until its end.
+
+        A read holds a connection to the database, which has a time limit.
+        """
+        return self is Work.READ
+
+
+# More events do not raise the rate of a caller. Writes and reads keep a connection of the pool, a
+# processor of PostgreSQL, and the event loop: each has ten statements or more.
+_SHARES: Final = {
+    Work.EVENT: Shares(total=128, alone=64, shared=8),
+    Work.WRITE: Shares(total=28, alone=12, shared=2),
+    Work.READ: Shares(total=28, alone=12, shared=2),
+}
 
 
 class TooManyInProgressError(Exception):
@@ -53,20 +81,11 @@ class TooManyInProgressError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose requests share slots: those of one kind, `what`, of one platform.
-
-    Reads and writes have slots of their own: writes that wait for a lock delay no read, and slow
-    reads no write.
-    """
+    """Whose requests share slots: those of one kind, `what`, of one platform, for one work."""
 
     platform_id: Id
     what: str
-    is_read: bool
-
-    @property
-    def shares(self) -> Shares:
-        """The shares that it has a part of."""
-        return READS if self.is_read else WRITES
+    work: Work
 
 
 @dataclass(slots=True, eq=False)
@@ -91,32 +110,32 @@ class FairSlots:
     ) -> None:
         """Let `limit` requests of a caller be processed or wait, each at most for `wait_s`.
 
-        A write that takes longer than `patience_s` leaves its slot to those that wait.
+        What takes longer than `patience_s`, and is no read, leaves its slot to those that wait.
         """
         self._limit: Final = limit
         self._patience_s: Final = patience_s
         self._wait_s: Final = wait_s
         self._requests: Final[Counter[Caller]] = Counter()
         self._taken: Final[Counter[Caller]] = Counter()
-        self._total: Final = {False: 0, True: 0}  # Of writes, and of reads.
-        # Of writes, oldest first. Reads keep theirs: each holds a connection to the database, which
-        # has a time limit.
-        self._writes: Final[OrderedDict[_Request, None]] = OrderedDict()
-        self._waiting: Final[dict[bool, FairQueue[Caller, _Request]]] = {
-            False: FairQueue(),
-            True: FairQueue(),
+        self._total: Final[Counter[Work]] = Counter()
+        # Those that do not keep theirs, oldest first.
+        self._leaving: Final[dict[Work, OrderedDict[_Request, None]]] = {
+            work: OrderedDict() for work in Work if not work.keeps_its_slot
+        }
+        self._waiting: Final[dict[Work, FairQueue[Caller, _Request]]] = {
+            work: FairQueue() for work in Work
         }
         self._senders: Final[OrderedDict[Id, float]] = OrderedDict()  # When they sent last.
-        self._timer: TimerHandle | None = None
+        self._timers: Final[dict[Work, TimerHandle]] = {}
         self._spread = 0.0  # From 0 to 1, of the last request that waited.
 
     @asynccontextmanager
-    async def take(self, platform_id: Id, what: str, *, is_read: bool) -> AsyncIterator[None]:
-        """Wait for a slot and keep it for the block, a write for a moment only.
+    async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[None]:
+        """Wait for a slot and keep it for the block, or for a moment only, by the kind of `work`.
 
         Raises: TooManyInProgressError; the block is not entered.
         """
-        caller = Caller(platform_id, what, is_read)
+        caller = Caller(platform_id, what, work)
         if self._requests[caller] >= self._limit:
             message = f"{self._limit} requests of this caller are in progress, the maximum"
             raise TooManyInProgressError(message)
@@ -134,13 +153,13 @@ class FairSlots:
     async def _wait(self, request: _Request) -> None:
         now = self._now()
         self._note_sender(request.caller.platform_id, now)
-        waiting = self._waiting[request.caller.is_read]
+        waiting = self._waiting[request.caller.work]
         if not waiting.has(request.caller) and self._is_free(request.caller):
             self._enter(request, now)
             return
         request.granted = asyncio.get_running_loop().create_future()
         waiting.put(request.caller, request)
-        self._watch()
+        self._watch(request.caller.work)
         limit_s = self._next_wait_s()
         try:
             async with asyncio.timeout(limit_s):
@@ -170,37 +189,39 @@ class FairSlots:
             self._senders.popitem(last=False)
 
     def _is_free(self, caller: Caller) -> bool:
-        shares = caller.shares
+        shares = caller.work.shares
         share = shares.alone if len(self._senders) == 1 else shares.shared
-        return self._total[caller.is_read] < shares.total and self._taken[caller] < share
+        return self._total[caller.work] < shares.total and self._taken[caller] < share
 
     def _enter(self, request: _Request, now: float) -> None:
+        work = request.caller.work
         request.has_slot, request.since = True, now
-        self._total[request.caller.is_read] += 1
+        self._total[work] += 1
         self._taken[request.caller] += 1
-        if not request.caller.is_read:
-            self._writes[request] = None
-            self._watch()
+        if not work.keeps_its_slot:
+            self._leaving[work][request] = None
+            self._watch(work)
 
     def _leave(self, request: _Request) -> None:
         """Give the slot of `request` to those that wait, unless it has left it before."""
         if not request.has_slot:
             return
         request.has_slot = False
-        self._total[request.caller.is_read] -= 1
+        work = request.caller.work
+        self._total[work] -= 1
         self._taken[request.caller] -= 1
         if not self._taken[request.caller]:
             del self._taken[request.caller]
-        self._writes.pop(request, None)
-        self._grant(is_read=request.caller.is_read)
+        if not work.keeps_its_slot:
+            del self._leaving[work][request]
+        self._grant(work)
 
-    def _grant(self, *, is_read: bool) -> None:
-        waiting = self._waiting[is_read]
+    def _grant(self, work: Work) -> None:
+        waiting, shares = self._waiting[work], work.shares
         if not waiting:
             return
-        shares = READS if is_read else WRITES
         full = {caller for caller in self._taken if not self._is_free(caller)}
-        while waiting and self._total[is_read] < shares.total:
+        while waiting and self._total[work] < shares.total:
             found = waiting.take(without=full)
             if found is None:
                 return
@@ -212,20 +233,21 @@ class FairSlots:
                 if not self._is_free(caller):
                     full.add(caller)
 
-    def _watch(self) -> None:
-        """While requests wait, end the slots of writes that have had theirs for too long."""
-        if self._timer is None and self._waiting[False] and self._writes:
-            oldest = next(iter(self._writes)).since
-            self._timer = asyncio.get_running_loop().call_at(
-                oldest + self._patience_s, self._expire
+    def _watch(self, work: Work) -> None:
+        """While requests wait, end the slots of those that have had theirs for too long."""
+        leaving = self._leaving.get(work)
+        if leaving and work not in self._timers and self._waiting[work]:
+            since = next(iter(leaving)).since
+            self._timers[work] = asyncio.get_running_loop().call_at(
+                since + self._patience_s, self._expire, work
             )
 
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._now()
-        while self._waiting[False] and self._writes:
-            oldest = next(iter(self._writes))
+    def _expire(self, work: Work) -> None:
+        del self._timers[work]
+        now, leaving = self._now(), self._leaving[work]
+        while self._waiting[work] and leaving:
+            oldest = next(iter(leaving))
             if now - oldest.since < self._patience_s:
                 break
             self._leave(oldest)
-        self._watch()
+        self._watch(work)

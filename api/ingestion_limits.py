@@ -20,10 +20,11 @@ events until they are decided."""
 
 FILES_OF_PLATFORM: Final = 1
 
-UPLOADS: Final = 6
-"""Forms with a large file in one process; each takes up to 40 MB, plain and encrypted."""
+UPLOADS_OF_PLATFORM: Final = 33 * 1024 * 1024
+"""Bytes of forms with a large file: three of documents, or one of customers."""
 
-UPLOADS_OF_PLATFORM: Final = 3
+UPLOADS: Final = 2 * UPLOADS_OF_PLATFORM
+"""Bytes of such forms in one process, which are held once more while they are prepared."""
 
 
 class TooManyEventsError(Exception):
@@ -31,28 +32,31 @@ class TooManyEventsError(Exception):
 
 
 class FilesInProgress:
-    """Counts the requests with large bodies in this process, by platform."""
+    """Counts what the large bodies of requests occupy in this process, by platform.
+
+    Each counts as one, or with its bytes.
+    """
 
     def __init__(self, *, limit: int = FILES, of_platform: int = FILES_OF_PLATFORM) -> None:
-        """Let `limit` of them be in progress, and `of_platform` of one platform."""
+        """Let `limit` be occupied, and `of_platform` by one platform."""
         self._limit: Final = limit
         self._of_platform: Final = of_platform
         self._files: Final[Counter[Id]] = Counter()
 
-    def begin(self, platform_id: Id) -> None:
+    def begin(self, platform_id: Id, size: int = 1) -> None:
         """Count a request with a large body, until `end`.
 
         Raises: TooManyEventsError.
         """
-        if self._files[platform_id] >= self._of_platform:
+        if self._files[platform_id] + size > self._of_platform:
             raise TooManyEventsError("this platform has too many large requests in progress")
-        if self._files.total() >= self._limit:
-            raise TooManyEventsError(f"{self._limit} large requests are in progress")
-        self._files[platform_id] += 1
+        if self._files.total() + size > self._limit:
+            raise TooManyEventsError("too many large requests of all platforms are in progress")
+        self._files[platform_id] += size
 
-    def end(self, platform_id: Id) -> None:
+    def end(self, platform_id: Id, size: int = 1) -> None:
         """Count one less."""
-        _count_down(self._files, platform_id, 1)
+        _count_down(self._files, platform_id, size)
 
 
 class UndecidedEvents:

@@ -19,6 +19,7 @@ from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.ingestion_limits import FilesInProgress, IngestionLimits
+from cardledger.api.loop_turns import LoopTurns
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.customers.authentication.passkeys import RelyingParty
@@ -99,6 +100,7 @@ class Services:
     webhook_tests: ConcurrencyLimit
     turns: Turns
     slots: FairSlots
+    loop_turns: LoopTurns
     ingestion: IngestionLimits
     uploads: FilesInProgress
     document_limits: StorageLimits

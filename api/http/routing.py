@@ -21,6 +21,7 @@ from fastapi.routing import APIRoute
 from typing_extensions import override
 
 from cardledger.api import BASE_PATH
+from cardledger.api.fair_slots import Work
 from cardledger.api.http import idempotency, json_body
 from cardledger.api.http.arguments import Arguments
 from cardledger.api.http.authentication import require, require_of_agent
@@ -171,6 +172,8 @@ class _GuardedRoute(Guarded):
             else access.form.receive
         )
 
+        work = _work_of(self)
+
         async def guarded(request: Request) -> Response:
             request.state.call = await access.admit(request)
             if access.stream is not None:
@@ -179,7 +182,7 @@ class _GuardedRoute(Guarded):
             key = idempotency.key_of(request)
             _refuse_repeated_parameters(request, access.lists)
             # In the slot the client has sent everything: from there on the time is the server's.
-            async with receive(request) as parsed, slot_of(request):
+            async with receive(request) as parsed, slot_of(request, work):
                 if key is None:
                     if access.prepare is not None:
                         body = await parsed.json() if takes_body else None
@@ -197,6 +200,13 @@ class _GuardedRoute(Guarded):
                 )
 
         return guarded
+
+
+def _work_of(route: Guarded) -> Work:
+    """Return what requests of `route` do while they have their slots."""
+    if route.methods == {"GET"}:
+        return Work.READ
+    return Work.WRITE if route.access.send is None else Work.EVENT
 
 
 def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: _Handle) -> _Handle:
@@ -225,11 +235,10 @@ async def _received(request: Request, *, takes_body: bool) -> AsyncIterator[Requ
     yield parsed
 
 
-def slot_of(request: Request) -> AbstractAsyncContextManager[None]:
-    """Return the slot in which `request`, whose body has arrived, is processed."""
+def slot_of(request: Request, work: Work) -> AbstractAsyncContextManager[None]:
+    """Return the slot in which `request`, whose body has arrived, does `work`."""
     call: RequestContext = request.state.call
-    is_read = request.method == "GET"
-    return call.services.slots.take(call.platform_id, call.kind, is_read=is_read)
+    return call.services.slots.take(call.platform_id, call.kind, work)
 
 
 async def token_of(request: Request) -> Token:

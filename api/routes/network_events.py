@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from fastapi import Query, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.api.fair_slots import Work
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.operations import EventStream, error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
@@ -42,7 +43,7 @@ from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 
 _ACCEPTED: Final = 202
-_CHUNK: Final = 250  # Events that are parsed and written together.
+_CHUNK: Final = 100  # Events that are parsed and written together.
 _EVENTS_OF_A_REQUEST: Final = 100  # So many of a file count as one request against the rate limit.
 
 _NO_OUTCOME: Final = (
@@ -83,7 +84,7 @@ async def submit_network_events(
         call.subjects["network_events"] = body.count
         more = (body.count - 1) // (1 if lane is Lane.LIVE else _EVENTS_OF_A_REQUEST)
         call.services.limits.count_more(REQUESTS, str(call.platform_id), more)
-        async with slot_of(request):
+        async with slot_of(request, Work.EVENT):
             batch = await _accepted(call, body, lane)
         if query.wait == "false":
             return resource_response(_summary(batch), _ACCEPTED)
@@ -105,7 +106,7 @@ async def _received(request: Request, call: PlatformContext, held: AsyncExitStac
         held.callback(files.end, call.platform_id)
 
     raw = await read_body(request, bodies.MAX_BODY, on_large=begin)
-    return await bodies.split(raw, media_type)
+    return await call.services.loop_turns.run(bodies.split(raw, media_type))
 
 
 def _lane(query: IngestionQuery, body: Body) -> Lane:

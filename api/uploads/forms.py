@@ -1,22 +1,24 @@
 """Forms of operations: read within the limits of size, time and number, then prepared.
 
 A form is work before its request has a slot, so it is received only as long as its file has room,
-whatever its head says of its size, and counts against the rate limit by its size.
+whatever its head says of its size, and counts against the rate limit by its size. The content of a
+file is held until what it is prepared for has been made of it, and no longer.
 
 Source: docs/decisions/0073-documents.md
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.datastructures import MutableHeaders
 
+from cardledger.api.fair_slots import Work
 from cardledger.api.http import idempotency
 from cardledger.api.http.errors import ApiError, invalid_field, too_many_waiting
 from cardledger.api.http.operations import Form
@@ -32,7 +34,13 @@ from cardledger.api.http.routing import (
 )
 from cardledger.api.ingestion_limits import TooManyEventsError
 from cardledger.api.uploads.limits import FORM_REST
-from cardledger.api.uploads.multipart import PIECE, FileTooLargeError, FormReader, boundary_of
+from cardledger.api.uploads.multipart import (
+    PIECE,
+    FileTooLargeError,
+    FormReader,
+    ReceivedFile,
+    boundary_of,
+)
 from cardledger.schema.wire.uploads import Upload
 from cardledger.workers.metrics import counted
 
@@ -51,17 +59,20 @@ CheckRoom = Callable[[Request, AsyncConnection, int], Awaitable[Room | None]]
 None: it may be as large as the form allows. Raises: ApiError when there is no such room.
 """
 
+Prepare = Callable[[RequestContext, ReceivedFile], Awaitable[Any]]
+"""Returns what a file is stored as, in turns of the event loop or in a thread.
+
+Raises: ApiError for a file that is refused.
+"""
+
 _FILE: Final = "file"
-_TURN_S: Final = 0.001
 
 
-def form_with_file(
-    *, max_file: int, prepare: Callable[[Upload], Any], check_room: CheckRoom
-) -> Form:
+def form_with_file(*, max_file: int, prepare: Prepare, check_room: CheckRoom) -> Form:
     """Return a form with a `file` of at most `max_file` bytes, which is received if it has room.
 
-    What `prepare` makes of the file, in a thread and before a connection to the database is used,
-    is what `prepared` returns; it raises ApiError for a file that is refused.
+    What `prepare` makes of the file, before a connection to the database is used, is what
+    `prepared` returns.
     """
     limit = max_file + FORM_REST
 
@@ -83,10 +94,8 @@ def form_with_file(
             except FileTooLargeError:
                 raise room.refusal from None
             body = dict(reader.finish())
-            upload = body.get(_FILE)
-            if isinstance(upload, Upload) and upload.content:
-                call: RequestContext = request.state.call
-                call.prepared.append(await asyncio.to_thread(_prepared, prepare, upload))
+            del reader
+            await _prepare(request.state.call, body, prepare)
             try:
                 yield _as_json(request, body)
             finally:
@@ -108,7 +117,7 @@ async def _room(request: Request, check: CheckRoom, size: int, whole: Room) -> R
     Raises: ApiError.
     """
     call: RequestContext = request.state.call
-    async with slot_of(request), call.reading() as connection:
+    async with slot_of(request, Work.READ), call.reading() as connection:
         try:
             room = await check(request, connection, size)
             if room is None or room.size >= whole.size:
@@ -131,59 +140,54 @@ async def _discard_unnamed(call: RequestContext) -> None:
         await store.remove(staged.file.place for staged in call.staged if not staged.is_named)
 
 
-def _prepared(prepare: Callable[[Upload], Any], upload: Upload) -> Any:  # noqa: ANN401 - as above
-    """Return what `prepare` makes of `upload`, whose hash is known afterwards, too."""
-    made = prepare(upload)
-    _ = upload.digest  # An idempotency key compares it, in the event loop.
-    return made
+async def _prepare(call: RequestContext, body: dict[str, Any], prepare: Prepare) -> None:
+    """Prepare the file of `body`; each of its files is replaced by what identifies it."""
+    for name, value in body.items():
+        if isinstance(value, ReceivedFile):
+            if name == _FILE and value.content:
+                call.prepared.append(await prepare(call, value))
+            digest = await asyncio.to_thread(_digest, value.content)
+            body[name] = Upload(value.name, len(value.content), digest)
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
 
 
 async def _read(request: Request, reader: FormReader, limit: int, held: ExitStack) -> None:
     """Feed the body of `request` to `reader`; a large one counts as in progress until `held`.
 
-    Each `MAX_BODY` bytes count as a request, as those of other operations are.
+    It counts with the bytes that its head declares, or with as many as it may have. Each `MAX_BODY`
+    bytes count as a request, as those of other operations are.
     Raises: ApiError INVALID_INPUT, RATE_LIMITED; FileTooLargeError.
     """
     call: RequestContext = request.state.call
-    files, limits = services_of(request).uploads, services_of(request).limits
-    size, turn = 0, LoopTurn()
+    uploads, limits = services_of(request).uploads, services_of(request).limits
+    size, turns = 0, services_of(request).loop_turns
     async for chunk in arriving(request):
         if size <= MAX_BODY < size + len(chunk):
+            expected = declared_length(request) or limit
             try:
-                files.begin(call.platform_id)
+                uploads.begin(call.platform_id, expected)
             except TooManyEventsError as error:
                 counted.refuse(counted.Refusal.IN_PROGRESS)
                 message = f"{str(error).capitalize()}; send this one again when they are answered."
                 raise too_many_waiting(message) from None
-            held.callback(files.end, call.platform_id)
+            held.callback(uploads.end, call.platform_id, expected)
         more = (size + len(chunk)) // MAX_BODY - size // MAX_BODY
         limits.count_more(REQUESTS, str(call.platform_id), more)
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
-        for start in range(0, len(chunk), PIECE):
-            reader.feed(chunk[start : start + PIECE])
-            await turn.end_if_long()
+        await turns.run(_fed(reader, chunk))
     if not size:
         raise invalid_field(_FILE, "is required")
 
 
-class LoopTurn:
-    """The present turn of the event loop, which ends after `_TURN_S`: other requests have theirs.
-
-    On a busy loop each turn is a wait, so that there is none more than is needed.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin now, by the seconds of `clock`."""
-        self._clock: Final = clock
-        self._begin = clock()
-
-    async def end_if_long(self) -> None:
-        """Let others have their turn if this one has taken long enough."""
-        if self._clock() - self._begin >= _TURN_S:
-            await asyncio.sleep(0)
-            self._begin = self._clock()
+def _fed(reader: FormReader, chunk: bytes) -> Generator[None, None, None]:
+    for start in range(0, len(chunk), PIECE):
+        reader.feed(chunk[start : start + PIECE])
+        yield
 
 
 def _as_json(request: Request, body: dict[str, Any]) -> Request:

@@ -204,7 +204,7 @@ class Settings(BaseSettings):
         default=1000,
         ge=1,
         description="Maximum number of requests of one platform that an API process has in progress"
-        " at a time, and as many of its agents; reads are counted apart.",
+        " at a time, and as many of its agents; events, writes and reads are counted apart.",
     )
     head_timeout_s: Seconds = Field(
         default=10, description="Seconds a client may take to send the head of a request."

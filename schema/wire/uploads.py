@@ -1,8 +1,6 @@
 """Files that are uploaded as a part of a form (RFC 7578)."""
 
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import sha256
 from typing import Annotated
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -11,15 +9,11 @@ from typing_extensions import override
 
 @dataclass(frozen=True, repr=False)
 class Upload:
-    """A file of a form. Without a `repr`, so that no log can show its content."""
+    """What identifies a file of a form, without its content. No `repr`: names are personal data."""
 
     name: str  # As the sender states it: not safe as a path.
-    content: bytes
-
-    @cached_property
-    def digest(self) -> str:
-        """The hash of the content, which takes some 100 ms for a large file."""
-        return sha256(self.content).hexdigest()
+    size: int  # In bytes.
+    digest: str  # SHA-256 of the content, in hexadecimal digits.
 
     @override
     def __str__(self) -> str:
@@ -31,7 +25,7 @@ def _file(value: object) -> Upload:
     if not isinstance(value, Upload):
         message = "must be a file: a part of the form with a filename"
         raise ValueError(message)  # noqa: TRY004 - Pydantic wants a ValueError
-    if not value.content:
+    if not value.size:
         message = "is empty; send a file with content"
         raise ValueError(message)
     return value

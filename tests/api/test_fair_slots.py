@@ -18,13 +18,14 @@ import pytest
 
 from benchmarks import load
 from cardledger.api import BASE_PATH
-from cardledger.api.fair_slots import READS, WRITES, FairSlots, TooManyInProgressError
+from cardledger.api.fair_slots import FairSlots, TooManyInProgressError, Work
 from cardledger.schema.ids import Id
 from tests.api.support import Api, Tenant
 from tests.waiting import eventually, limit_s
 
 A, B = (Id(bytes([number] * 16)) for number in range(2))
-ALONE, SHARED, TOTAL = WRITES.alone, WRITES.shared, WRITES.total
+EVENTS, READS = Work.EVENT.shares, Work.READ.shares
+ALONE, SHARED, TOTAL = EVENTS.alone, EVENTS.shared, EVENTS.total
 NEVER_S = 3600.0
 
 CONNECTIONS = 256
@@ -121,13 +122,18 @@ class Stage:
         self._begins: dict[tuple[Id, int], asyncio.Event] = {}
 
     async def send(
-        self, platform_id: Id, numbers: range, *, is_read: bool = False, what: str = "platform"
+        self,
+        platform_id: Id,
+        numbers: range,
+        work: Work = Work.EVENT,
+        *,
+        what: str = "platform",
     ) -> None:
         """Send requests with `numbers`, and return when each has begun or waits."""
         for number in numbers:
             self._begins[platform_id, number] = asyncio.Event()
             self._ends[platform_id, number] = asyncio.Event()
-            request = self._request(platform_id, number, what, is_read=is_read)
+            request = self._request(platform_id, number, what, work)
             self.tasks[platform_id, number] = asyncio.create_task(request)
         await settled()
 
@@ -135,8 +141,8 @@ class Stage:
         self._ends[platform_id, number].set()
         await settled()
 
-    async def _request(self, platform_id: Id, number: int, what: str, *, is_read: bool) -> None:
-        async with self.slots.take(platform_id, what, is_read=is_read):
+    async def _request(self, platform_id: Id, number: int, what: str, work: Work) -> None:
+        async with self.slots.take(platform_id, what, work):
             self.begun.append((platform_id, number))
             self._begins[platform_id, number].set()
             await self._ends[platform_id, number].wait()
@@ -155,7 +161,7 @@ class Stage:
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         slots = self.slots
-        kept = [slots._requests, slots._taken, slots._writes]
+        kept = [slots._requests, slots._taken, *slots._leaving.values()]
         kept += [*slots._waiting.values(), *slots._total.values()]
         assert not any(kept), kept
 
@@ -215,12 +221,15 @@ def test_platforms_that_wait_take_turns() -> None:
     on_a_stage(FairSlots(patience_s=NEVER_S, wait_s=NEVER_S), act)
 
 
-def test_a_write_that_waits_leaves_its_slot_and_a_read_keeps_it() -> None:
-    async def act(stage: Stage) -> None:
-        await stage.send(A, range(ALONE + 3))
-        await stage.send(B, range(1000, 1000 + READS.shared + 1), is_read=True)
+@pytest.mark.parametrize("work", [Work.EVENT, Work.WRITE])
+def test_a_request_that_waits_leaves_its_slot_and_a_read_keeps_it(work: Work) -> None:
+    alone = work.shares.alone
 
-        await stage.wait_for(A, ALONE + 2)
+    async def act(stage: Stage) -> None:
+        await stage.send(A, range(alone + 3), work)
+        await stage.send(B, range(1000, 1000 + READS.shared + 1), Work.READ)
+
+        await stage.wait_for(A, alone + 2)
 
         assert stage.count(B) == READS.shared
         await stage.end(B, 1000)
@@ -229,13 +238,24 @@ def test_a_write_that_waits_leaves_its_slot_and_a_read_keeps_it() -> None:
     on_a_stage(FairSlots(patience_s=0.01, wait_s=NEVER_S), act)
 
 
+def test_events_writes_and_reads_have_slots_of_their_own() -> None:
+    async def act(stage: Stage) -> None:
+        for place, work in enumerate(Work):
+            numbers = range(1000 * place, 1000 * place + 2 * work.shares.alone)
+            await stage.send(A, numbers, work)
+
+        assert stage.count(A) == sum(work.shares.alone for work in Work)
+
+    on_a_stage(FairSlots(patience_s=NEVER_S, wait_s=NEVER_S), act)
+
+
 def test_reads_that_hang_leave_slots_to_writes_and_to_reads_of_others() -> None:
     async def act(stage: Stage) -> None:
-        await stage.send(A, range(2 * READS.alone), is_read=True)
-        await stage.send(A, range(1000, 1000 + 2 * READS.alone), is_read=True, what="agents")
+        await stage.send(A, range(2 * READS.alone), Work.READ)
+        await stage.send(A, range(1000, 1000 + 2 * READS.alone), Work.READ, what="agents")
         assert stage.count(A) == 2 * READS.alone
 
-        await stage.send(B, range(1), is_read=True)
+        await stage.send(B, range(1), Work.READ)
         await stage.send(B, range(1, 2))
 
         assert stage.begun[-2:] == [(B, 0), (B, 1)]
@@ -245,13 +265,13 @@ def test_reads_that_hang_leave_slots_to_writes_and_to_reads_of_others() -> None:
 
 def test_a_request_that_waits_too_long_for_a_slot_is_refused() -> None:
     async def act(stage: Stage) -> None:
-        await stage.send(A, range(READS.alone + 1), is_read=True)
+        await stage.send(A, range(READS.alone + 1), Work.READ)
 
         with pytest.raises(TooManyInProgressError):
             await stage.tasks[A, READS.alone]
 
         await stage.end(A, 0)
-        await stage.send(A, range(1000, 1001), is_read=True)
+        await stage.send(A, range(1000, 1001), Work.READ)
         assert stage.begun[-1] == (A, 1000)
 
     on_a_stage(FairSlots(wait_s=0.01), act)
@@ -260,7 +280,7 @@ def test_a_request_that_waits_too_long_for_a_slot_is_refused() -> None:
 def test_requests_that_arrive_together_are_not_refused_together() -> None:
     async def act(stage: Stage) -> None:
         began, refused_at = time.monotonic(), []
-        await stage.send(A, range(READS.alone + 20), is_read=True)
+        await stage.send(A, range(READS.alone + 20), Work.READ)
 
         for number in range(READS.alone, READS.alone + 20):
             stage.tasks[A, number].add_done_callback(lambda _: refused_at.append(time.monotonic()))
@@ -297,7 +317,7 @@ def test_a_caller_with_too_many_requests_is_refused_and_others_are_not() -> None
         assert stage.count(A) == 2
         with pytest.raises(TooManyInProgressError):
             await stage.tasks[A, 2]
-        await stage.send(A, range(3, 4), is_read=True)
+        await stage.send(A, range(3, 4), Work.READ)
         await stage.send(B, range(1))
         assert stage.begun[-2:] == [(A, 3), (B, 0)]
 

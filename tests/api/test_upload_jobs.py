@@ -10,7 +10,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.background.customer_uploads import CustomerUploads
 from cardledger.api.background.upkeep import Upkeep
-from cardledger.ledger.customers.uploads import registry
+from cardledger.ledger.customers.uploads import csv_files, registry
 from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.engines import async_engine
@@ -20,6 +20,7 @@ from cardledger.schema.ids import Id
 from tests.api.support import SECRET_KEY, Tenant, new_tenant
 from tests.api.test_customer_uploads import people, person, text_of
 from tests.command_process import FORKING
+from tests.steps import result_of
 from tests.waiting import eventually, limit_s
 
 
@@ -61,7 +62,7 @@ def enqueue(config: ApiConfig, tenant: Tenant, content: bytes) -> Id:
                 job = await registry.create(
                     connection,
                     platform_id=tenant.platform_id,
-                    file=registry.read(content),
+                    file=result_of(csv_files.parse(content)),
                     at=datetime.now(UTC),
                 )
         finally:

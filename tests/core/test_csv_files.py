@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cardledger.ledger.customers.uploads import csv_files
-from cardledger.ledger.customers.uploads.csv_files import Row, UnreadableError
+from cardledger.ledger.customers.uploads.csv_files import ParsedFile, Row, UnreadableError
+from tests.steps import result_of
 
 HEADER = "platformCustomerId,umaAddress,customerType,fullName"
 ADA = "ada-1,,INDIVIDUAL,Ada Lovelace"
 
 
+def parsed_file(content: bytes) -> ParsedFile:
+    return result_of(csv_files.parse(content))
+
+
 def rows(content: bytes) -> list[list[str]]:
-    parsed = csv_files.parse(content)
+    parsed = parsed_file(content)
     found = [list(row.cells) for part in parsed.parts for row in csv_files.rows_of(part)]
     assert parsed.total == len(found)
     return found
@@ -24,7 +29,7 @@ def rows(content: bytes) -> list[list[str]]:
 
 def complaint(content: bytes) -> str:
     with pytest.raises(UnreadableError) as refused:
-        csv_files.parse(content)
+        parsed_file(content)
     return str(refused.value)
 
 
@@ -33,7 +38,7 @@ def complaint(content: bytes) -> str:
 def test_any_line_end_and_a_byte_order_mark_are_read(end: str, mark: str) -> None:
     content = f"{mark}{HEADER}{end}{ADA}{end}{end}"
 
-    parsed = csv_files.parse(content.encode())
+    parsed = parsed_file(content.encode())
 
     assert list(parsed.columns) == HEADER.split(",")
     assert rows(content.encode()) == [ADA.split(",")]
@@ -91,20 +96,39 @@ def test_a_file_of_another_shape_is_refused_with_what_to_change(content: str, wo
 def test_the_limit_of_characters_is_that_of_a_row_and_not_of_the_file() -> None:
     long = "a,,INDIVIDUAL," + "x" * (csv_files.ROW_CHARACTERS - 15) + "\n"
 
-    assert csv_files.parse(f"{HEADER}\n{long * 3}\n\n{ADA}".encode()).total == 4
+    assert parsed_file(f"{HEADER}\n{long * 3}\n\n{ADA}".encode()).total == 4
 
 
 def test_a_file_has_100_000_rows_at_most() -> None:
     line = ADA + "\n"
 
-    assert csv_files.parse((HEADER + "\n" + line * 100_000).encode()).total == 100_000
+    assert parsed_file((HEADER + "\n" + line * 100_000).encode()).total == 100_000
     assert "100,000" in complaint((HEADER + "\n" + line * 100_001).encode())
+
+
+def test_a_file_has_1_000_000_lines_at_most() -> None:
+    blank = HEADER + "\n" + "\n" * (csv_files.LINE_LIMIT - 2)
+    a_letter_a_line = ADA + "\n" + ('"' + "x\n" * 8_000 + '"\n') * 126
+
+    assert parsed_file((blank + ADA).encode()).total == 1
+    assert "1,000,000 lines" in complaint((blank + "\n" + ADA).encode())
+    assert "1,000,000 lines" in complaint((HEADER + "\n" + a_letter_a_line).encode())
+
+
+@pytest.mark.parametrize("line", [ADA + "\n", "x" * 16_000 + "\n", "\n"])
+def test_the_parts_of_a_file_and_the_steps_of_its_reading_are_small(line: str) -> None:
+    content = (HEADER + "\n" + line * 1_000 + ADA).encode()
+    parsed = parsed_file(content)
+
+    assert sum(1 for _ in csv_files.parse(content)) == 1_001  # Each row, blank ones as well.
+    assert max(map(len, parsed.parts)) < 2 * 65_536
+    assert all(len(csv_files.rows_of(part)) <= csv_files.PART_ROWS for part in parsed.parts)
 
 
 @given(st.binary())
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     with suppress(UnreadableError):
-        assert csv_files.parse(content).total > 0
+        assert parsed_file(content).total > 0
 
 
 @given(

@@ -8,10 +8,13 @@ from cardledger.api.ingestion_limits import (
     FILES,
     FILES_OF_PLATFORM,
     UNDECIDED,
+    UPLOADS,
+    UPLOADS_OF_PLATFORM,
     FilesInProgress,
     TooManyEventsError,
     UndecidedEvents,
 )
+from cardledger.api.uploads.limits import CUSTOMERS_FILE, DOCUMENT_FILE, FORM_REST
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
 
@@ -33,6 +36,22 @@ def test_a_platform_has_a_share_of_the_files() -> None:
 
     files.end(ADA)
     files.begin(ADA)
+
+
+def test_a_platform_has_a_share_of_the_bytes_of_uploads() -> None:
+    uploads = FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM)
+    document, customers = DOCUMENT_FILE + FORM_REST, CUSTOMERS_FILE + FORM_REST
+    for _ in range(3):
+        uploads.begin(ADA, document)
+
+    with pytest.raises(TooManyEventsError, match="this platform"):
+        uploads.begin(ADA, document)
+    uploads.begin(BOB, customers)
+    with pytest.raises(TooManyEventsError, match="all platforms"):
+        uploads.begin(new_id(), document)
+
+    uploads.end(BOB, customers)
+    uploads.begin(new_id(), customers)
 
 
 def test_events_have_their_places_until_they_are_decided() -> None:

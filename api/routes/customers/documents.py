@@ -1,5 +1,6 @@
 """Documents: evidence for verifications. They are uploaded, and no operation returns a file."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
@@ -16,6 +17,7 @@ from cardledger.api.http.responses import CREATED, Listing, capped, resource_res
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.uploads.forms import Room, form_with_file, prepared
 from cardledger.api.uploads.limits import DOCUMENT_FILE
+from cardledger.api.uploads.multipart import ReceivedFile
 from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.documents import room, uploaded
 from cardledger.ledger.customers.documents.directory import DirectoryError, StagedFile, StoredFile
@@ -34,7 +36,6 @@ from cardledger.schema.wire.customers.documents import (
     Fault,
 )
 from cardledger.schema.wire.errors import Code
-from cardledger.schema.wire.uploads import Upload
 
 _TAG: Final = "Documents"
 _NO_CONTENT: Final = 204
@@ -65,9 +66,9 @@ def _accepting() -> Iterator[None]:
         raise ApiError(_CODES[error.fault], str(error), details=details) from None
 
 
-def _checked(upload: Upload) -> CheckedFile:
+async def _checked(_: RequestContext, file: ReceivedFile) -> CheckedFile:
     with _accepting():
-        return uploaded.checked(upload)
+        return await asyncio.to_thread(uploaded.checked, file.name, file.content)
 
 
 @contextmanager

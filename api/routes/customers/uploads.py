@@ -12,6 +12,8 @@ from cardledger.api.http.responses import capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.uploads.forms import form_with_file, prepared
 from cardledger.api.uploads.limits import CUSTOMERS_FILE
+from cardledger.api.uploads.multipart import ReceivedFile
+from cardledger.ledger.customers.uploads import csv_files
 from cardledger.ledger.customers.uploads import registry as uploads
 from cardledger.ledger.customers.uploads.csv_files import ParsedFile, UnreadableError
 from cardledger.ledger.platforms.scopes import Permission
@@ -22,7 +24,6 @@ from cardledger.schema.wire.customers.uploads import (
     CustomerUploadResource,
 )
 from cardledger.schema.wire.errors import Code
-from cardledger.schema.wire.uploads import Upload
 
 _ACCEPTED: Final = 202
 
@@ -35,8 +36,12 @@ async def _check_room(request: Request, connection: AsyncConnection, _: int) -> 
         await uploads.check_room(connection, platform_id=call.platform_id)
 
 
-def _read(upload: Upload) -> ParsedFile | UnreadableError:
-    return uploads.read(upload.content)
+async def _read(call: RequestContext, file: ReceivedFile) -> ParsedFile | UnreadableError:
+    """Return what a file has, or why it cannot be read: then the job fails."""
+    try:
+        return await call.services.loop_turns.run(csv_files.parse(file.content))
+    except UnreadableError as error:
+        return error
 
 
 _FORM: Final = form_with_file(max_file=CUSTOMERS_FILE, prepare=_read, check_room=_check_room)
@@ -61,8 +66,9 @@ async def upload_customers(
     `businessRegistrationNumber`, `businessTaxId` of businesses; `addressLine1`, `addressLine2`,
     `city`, `state`, `postalCode`, `country`, `email`; `platformAccountId` and `description` are
     read and not kept. A row makes a customer by the rules of `POST /customers`, or an error. A row
-    has 16,384 characters at most, a file 100,000 rows and 32 MiB. A platform has 5 unfinished jobs
-    at most: one more is 409 `CONFLICT`. A file that cannot be read makes a job that is `FAILED`.
+    has 16,384 characters at most, a file 100,000 rows, 1,000,000 lines and 32 MiB. A platform has 5
+    unfinished jobs at most: one more is 409 `CONFLICT`. A file that cannot be read makes a job that
+    is `FAILED`.
     """
     with capped():
         async with call.writing() as connection:

@@ -8,9 +8,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from typing_extensions import override
@@ -23,8 +22,13 @@ ROW_LIMIT: Final = 100_000
 ROW_CHARACTERS: Final = 16_384
 """Characters of a row, with its separators: each part stays small enough to be read at once."""
 
+LINE_LIMIT: Final = 10 * ROW_LIMIT
+"""Lines of a file: those of a row with line breaks, and blank ones."""
+
 PART_ROWS: Final = 50
 """Rows that are kept, and later processed, together."""
+
+_PART_CHARACTERS: Final = 65_536  # From which on a part of long rows has no more of them.
 
 REQUIRED: Final = ("customerType", "platformCustomerId", "umaAddress")
 """Columns of every file; a cell of the last one may be empty."""
@@ -85,6 +89,10 @@ class _Lines(Iterator[str]):
         if not line:
             raise StopIteration
         self._count += 1
+        if self._count > LINE_LIMIT:
+            raise UnreadableError(
+                f"The file has more than {LINE_LIMIT:,} lines; send the rest in another file."
+            )
         self._left -= len(line)
         if self._left < 0:
             raise UnreadableError(
@@ -115,28 +123,34 @@ class ParsedFile:
     parts: Sequence[str]
 
 
-def parse(content: bytes) -> ParsedFile:
-    """Return the rows of a file; blank ones are passed over. For a large file it takes a second.
+def parse(content: bytes) -> Generator[None, None, ParsedFile]:
+    """Return the rows of a file, in steps of a row; blank ones are passed over.
 
+    A large file takes a second, a step less than ten milliseconds.
     Raises: UnreadableError.
     """
-    lines = _Lines(_text(content))
+    if content[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        raise UnreadableError("The file is UTF-16; save it as UTF-8 and send it again.")
+    raw = io.BytesIO(content)
+    lines = _Lines(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
     reader = csv.reader(lines, strict=True)
     try:
-        rows = (Row(line=reader.line_num, cells=cells) for cells in _each(reader, lines))
-        header = next(rows, None)
-        columns = _columns([] if header is None else header.cells)
-        total, parts = 0, []
-        rows = (row for row in rows if any(map(str.strip, row.cells)))
-        while part := list(islice(rows, PART_ROWS)):
-            total += len(part)
+        header = _next(reader, lines)
+        columns = _columns(header or [])
+        total, parts = 0, _Parts()
+        while (cells := _next(reader, lines)) is not None:
+            yield
+            if not any(map(str.strip, cells)):
+                continue
+            total += 1
             if total > ROW_LIMIT:
                 raise UnreadableError(
                     f"The file has more than {ROW_LIMIT:,} rows; send the rest in another file."
                 )
-            parts.append(_text_of(part))
-    except UnicodeDecodeError:
-        raise UnreadableError(_not_utf8(content)) from None
+            parts.add(Row(line=reader.line_num, cells=cells))
+    except UnicodeDecodeError as error:
+        place = raw.tell() - len(error.object) + error.start
+        raise UnreadableError(_not_utf8(content, place)) from None
     except csv.Error as error:
         raise UnreadableError(
             f"Line {reader.line_num} cannot be read: {error}; put a cell with a comma, a quote or a"
@@ -144,7 +158,29 @@ def parse(content: bytes) -> ParsedFile:
         ) from None
     if not total:
         raise UnreadableError("The file has no rows; send one customer a row below the header.")
-    return ParsedFile(columns=columns, total=total, parts=parts)
+    return ParsedFile(columns=columns, total=total, parts=parts.end())
+
+
+class _Parts:
+    """Rows as the texts of parts, as many together as a part may have."""
+
+    def __init__(self) -> None:
+        self._whole: Final[list[str]] = []
+        self._rows: list[Row] = []
+        self._characters = 0
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        self._characters += sum(map(len, row.cells))
+        if len(self._rows) == PART_ROWS or self._characters >= _PART_CHARACTERS:
+            self.end()
+
+    def end(self) -> list[str]:
+        """End the last part; return all of them."""
+        if self._rows:
+            self._whole.append(_text_of(self._rows))
+        self._rows, self._characters = [], 0
+        return self._whole
 
 
 def rows_of(part: str) -> list[Row]:
@@ -190,17 +226,11 @@ def correlation_of(columns: Sequence[str], row: Row) -> str:
     return own[:255] or f"line {row.line}"
 
 
-def _text(content: bytes) -> io.TextIOWrapper:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UnreadableError("The file is UTF-16; save it as UTF-8 and send it again.")
-    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
-
-
-def _each(reader: Iterator[list[str]], lines: _Lines) -> Iterator[list[str]]:
-    """Yield the rows of `lines`, each within its own limit."""
-    for cells in reader:
-        lines.end_row()
-        yield cells
+def _next(reader: Iterator[list[str]], lines: _Lines) -> list[str] | None:
+    """Return the cells of the next row, which has its own limit; None at the end."""
+    cells = next(reader, None)
+    lines.end_row()
+    return cells
 
 
 def _columns(header: Sequence[str]) -> Sequence[str]:
@@ -228,17 +258,9 @@ def _text_of(rows: Sequence[Row]) -> str:
     return json.dumps([[row.line, row.cells] for row in rows], ensure_ascii=False)
 
 
-def _not_utf8(content: bytes) -> str:
-    place = next(_invalid_bytes(content), 0)
+def _not_utf8(content: bytes, place: int) -> str:
     line = content.count(b"\n", 0, place) + 1
     return (
         f"The file is not UTF-8: byte {place}, in line {line}, is not valid; save it as UTF-8 and"
         " send it again."
     )
-
-
-def _invalid_bytes(content: bytes) -> Iterator[int]:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        yield error.start

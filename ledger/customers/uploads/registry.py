@@ -39,6 +39,7 @@ RETENTION: Final = timedelta(days=90)
 KEPT_LIMIT: Final = 1_000
 """Jobs of a platform that are kept, the newest: each has errors of up to some 200 kB."""
 
+_PARTS_AT_A_TIME: Final = 20
 _FILE: Final = "file"
 _NO_CUSTOMER: Final = Id(bytes(16))
 
@@ -58,14 +59,6 @@ class Job:
     errors: Sequence[dict[str, Any]]
     part_number: int | None
     rows: Sequence[csv_files.Row]
-
-
-def read(content: bytes) -> ParsedFile | UnreadableError:
-    """Return what a file has, or why it cannot be read: then the job fails."""
-    try:
-        return csv_files.parse(content)
-    except UnreadableError as error:
-        return error
 
 
 async def check_room(
@@ -115,16 +108,23 @@ async def create(
         )
     )
     if parsed is not None:
-        await connection.execute(
-            tables.customer_upload_parts.insert(),
-            [
-                {"upload_id": key, "number": number, "platform_id": platform_id, "rows": part}
-                for number, part in enumerate(parsed.parts)
-            ],
-        )
+        await _keep_parts(connection, platform_id, key, parsed.parts)
     created = await get(connection, platform_id=platform_id, upload_id=key)
     assert created is not None
     return created
+
+
+async def _keep_parts(
+    connection: AsyncConnection, platform_id: Id, upload_id: Id, parts: Sequence[str]
+) -> None:
+    """Write the parts of a job, few at a time: the event loop goes on between two statements."""
+    rows = [
+        {"upload_id": upload_id, "number": number, "platform_id": platform_id, "rows": part}
+        for number, part in enumerate(parts)
+    ]
+    for first in range(0, len(rows), _PARTS_AT_A_TIME):
+        batch = rows[first : first + _PARTS_AT_A_TIME]
+        await connection.execute(tables.customer_upload_parts.insert(), batch)
 
 
 async def get(

@@ -3,8 +3,7 @@
 import pytest
 
 from cardledger.api.http.errors import ApiError
-from cardledger.api.uploads.multipart import BOUNDARIES_LIMIT, PIECE, FormReader
-from cardledger.schema.wire.uploads import Upload
+from cardledger.api.uploads.multipart import BOUNDARIES_LIMIT, PIECE, FormReader, ReceivedFile
 
 HEAD = b'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 LINE = b"\r\n--bx"
@@ -20,9 +19,9 @@ def content_of(body: bytes, piece: int) -> bytes:
     reader = FormReader(b"b", max_file=len(body))
     for start in range(0, len(body), piece):
         reader.feed(body[start : start + piece])
-    upload = reader.finish()["file"]
-    assert isinstance(upload, Upload)
-    return upload.content
+    file = reader.finish()["file"]
+    assert isinstance(file, ReceivedFile)
+    return file.content
 
 
 @pytest.mark.parametrize("piece", [1, 5, 6, 7, PIECE])
