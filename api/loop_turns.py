@@ -25,20 +25,28 @@ class LoopTurns:
         self._clock: Final = clock
         self._next: Final = asyncio.Lock()  # Those that wait for it have it in their order.
 
-    async def run(self, steps: Generator[None, None, Result]) -> Result:
-        """Return what `steps` return; the first turn is at once, so a short computation waits not.
+    async def run(self, steps: Generator[None, None, Result], *, at_once: bool = True) -> Result:
+        """Return what `steps` return.
 
+        The first turn is `at_once`, so that a short computation does not wait; not so where `steps`
+        are a part of a longer one.
         Raises: what `steps` raise.
         """
         try:
+            if not at_once:
+                await self._turn()
             while True:
                 end = self._clock() + _TURN_S
                 while self._clock() < end:
                     next(steps)
-                async with self._next:
-                    await asyncio.sleep(0)
+                await self._turn()
         except StopIteration as finished:
             result: Result = finished.value
             return result
         finally:
             steps.close()
+
+    async def _turn(self) -> None:
+        """Return in a later round of the event loop, in which no other computation has a turn."""
+        async with self._next:
+            await asyncio.sleep(0)

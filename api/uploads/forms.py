@@ -176,10 +176,11 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
             held.callback(uploads.end, call.platform_id, expected)
         more = (size + len(chunk)) // MAX_BODY - size // MAX_BODY
         limits.count_more(REQUESTS, str(call.platform_id), more)
+        is_first = not size
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
-        await turns.run(_fed(reader, chunk))
+        await turns.run(_fed(reader, chunk), at_once=is_first)
     if not size:
         raise invalid_field(_FILE, "is required")
 

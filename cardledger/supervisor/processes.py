@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from cardledger.config import gc_tuning, open_files
+from cardledger.config import gc_tuning, malloc_tuning, open_files
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import HEALTH_DIR, Settings, key_list, secret_of
 from cardledger.embedded.database_url import DatabaseUrl
@@ -78,6 +78,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 
     server = Server(config)
     gc_tuning.freeze(for_latency=True)
+    malloc_tuning.return_large_blocks()
     server.run(sockets=None if listening is None else [listening])
 
 

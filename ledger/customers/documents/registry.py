@@ -20,6 +20,7 @@ from cardledger.ledger.customers.documents.uploaded import CheckedFile
 from cardledger.ledger.ports import Evidence
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.platform_connections import end_after_use
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY, DOCUMENT_NUMBER
 from cardledger.ledger.storage.tenancy import own
@@ -42,6 +43,8 @@ _CUSTOMERS: Final = tables.customers.c
 _OWNERS: Final = tables.beneficial_owners.c
 
 _SHOWN: Final = select(tables.documents)
+
+_LARGE: Final = 256 * 1024  # Bytes of a file that a connection keeps memory for.
 
 
 class UnknownHolderError(Exception):
@@ -102,6 +105,7 @@ async def create(  # noqa: PLR0913 - each by name
             document_id=key, platform_id=platform_id, **_content(file, stored)
         )
     )
+    _end_if_large(connection, file, stored)
     await room.take(connection, platform_id, charged(file.size), limits)
     created = await get(connection, platform_id=platform_id, document_id=key, keys=keys)
     assert created is not None
@@ -183,6 +187,7 @@ async def replace(  # noqa: PLR0913 - each by name
         .where(_CONTENTS.document_id == document_id)
         .values(**_content(file, stored))
     )
+    _end_if_large(connection, file, stored)
     more = charged(file.size) - charged(row.size)
     await room.take(connection, platform_id, more, limits)
     changed = await get(connection, platform_id=platform_id, document_id=document_id, keys=keys)
@@ -357,6 +362,13 @@ async def _erase(
         .values(bytes=_USAGE.bytes - sum(map(charged, sizes)))
     )
     return Erased(count=len(document_ids), files=files)
+
+
+def _end_if_large(
+    connection: AsyncConnection, file: CheckedFile, stored: StoredFile | None
+) -> None:
+    if stored is None and file.size > _LARGE:
+        end_after_use(connection)
 
 
 def _content(file: CheckedFile, stored: StoredFile | None) -> dict[str, Any]:
