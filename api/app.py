@@ -104,7 +104,8 @@ from cardledger.workers.metrics.access import THIS_MACHINE, Access
 from cardledger.workers.metrics.scrapes import Scrapes
 
 _CONNECTIONS: Final = 20
-_INSTALLATION_CONNECTIONS: Final = 10  # Four writes to the inbox at a time, eight look-ups.
+# Six writes to the inbox at a time, and eight look-ups; twice as many where they are needed.
+_INSTALLATION_CONNECTIONS: Final = 12
 _POOL_TIMEOUT_S: Final = 5.0
 _SANDBOX_PARTY: Final = RelyingParty(
     id="localhost", origins=("http://localhost:3000", "http://localhost:8000")

@@ -9,10 +9,11 @@ limit, the connections of one platform set the latency of all others
 import asyncio
 from asyncio import Future, TimerHandle
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from cardledger.ledger.messaging.fair_queue import FairQueue
@@ -24,6 +25,8 @@ DEFAULT_WAIT_S: Final = 3.0
 arrival, and the deadline of an authorization, which must end before that, from its slot. A refusal
 costs as much time of the event loop as many a request, and is followed by the next request at once,
 so the wait also limits how much of that time a caller has."""
+
+Leave = Callable[[], None]
 
 _GOLDEN: Final = 0.618
 _ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
@@ -130,9 +133,10 @@ class FairSlots:
         self._spread = 0.0  # From 0 to 1, of the last request that waited.
 
     @asynccontextmanager
-    async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[None]:
+    async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[Leave]:
         """Wait for a slot and keep it for the block, or for a moment only, by the kind of `work`.
 
+        What it yields gives the slot to others earlier.
         Raises: TooManyInProgressError; the block is not entered.
         """
         caller = Caller(platform_id, what, work)
@@ -143,7 +147,7 @@ class FairSlots:
         request = _Request(caller)
         try:
             await self._wait(request)
-            yield
+            yield partial(self._leave, request)
         finally:
             self._leave(request)
             self._requests[caller] -= 1

@@ -235,10 +235,13 @@ async def _received(request: Request, *, takes_body: bool) -> AsyncIterator[Requ
     yield parsed
 
 
-def slot_of(request: Request, work: Work) -> AbstractAsyncContextManager[None]:
-    """Return the slot in which `request`, whose body has arrived, does `work`."""
+@asynccontextmanager
+async def slot_of(request: Request, work: Work) -> AsyncIterator[None]:
+    """Have `request`, whose body has arrived, do `work` in a slot."""
     call: RequestContext = request.state.call
-    return call.services.slots.take(call.platform_id, call.kind, work)
+    async with call.services.slots.take(call.platform_id, call.kind, work) as leave:
+        call.slots.append(leave)
+        yield
 
 
 async def token_of(request: Request) -> Token:

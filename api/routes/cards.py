@@ -163,6 +163,7 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
         raise no_card()
     await call.notify(doorbell.WEBHOOKS)
     if changed.closing is not None:
+        call.leave_slot()
         with suppress(ReplyTimeoutError):  # The card is closed; holds are released later.
             await call.client.outcome_of(changed.closing)
     return resource_response(changed.card)

@@ -33,6 +33,7 @@ from cardledger.api.http.routing import (
     too_large,
 )
 from cardledger.api.ingestion_limits import TooManyEventsError
+from cardledger.api.time_limit import untimed
 from cardledger.api.uploads.limits import FORM_REST
 from cardledger.api.uploads.multipart import (
     PIECE,
@@ -66,6 +67,7 @@ Raises: ApiError for a file that is refused.
 """
 
 _FILE: Final = "file"
+_STEP: Final = 1024 * 1024  # Bytes that a form without a declared length counts with at a time.
 
 
 def form_with_file(*, max_file: int, prepare: Prepare, check_room: CheckRoom) -> Form:
@@ -89,13 +91,14 @@ def form_with_file(*, max_file: int, prepare: Prepare, check_room: CheckRoom) ->
         room = await _room(request, check_room, size, whole)
         reader = FormReader(boundary, max_file=room.size)
         with ExitStack() as held:
-            try:
-                await _read(request, reader, limit, held)
-            except FileTooLargeError:
-                raise room.refusal from None
-            body = dict(reader.finish())
-            del reader
-            await _prepare(request.state.call, body, prepare)
+            with untimed(request.scope):
+                try:
+                    await _read(request, reader, limit, held)
+                except FileTooLargeError:
+                    raise room.refusal from None
+                body = dict(reader.finish())
+                del reader
+                await _prepare(request.state.call, body, prepare)
             try:
                 yield _as_json(request, body)
             finally:
@@ -157,25 +160,26 @@ def _digest(content: bytes) -> str:
 async def _read(request: Request, reader: FormReader, limit: int, held: ExitStack) -> None:
     """Feed the body of `request` to `reader`; a large one counts as in progress until `held`.
 
-    It counts with the bytes that its head declares, or with as many as it may have. Each `MAX_BODY`
-    bytes count as a request, as those of other operations are.
+    It counts with the bytes that its head declares, or with those that have arrived. As many bytes
+    as other operations take count as a request.
     Raises: ApiError INVALID_INPUT, RATE_LIMITED; FileTooLargeError.
     """
     call: RequestContext = request.state.call
     uploads, limits = services_of(request).uploads, services_of(request).limits
-    size, turns = 0, services_of(request).loop_turns
+    turns, declared = services_of(request).loop_turns, declared_length(request)
+    size = counted_size = 0
     async for chunk in arriving(request):
-        if size <= MAX_BODY < size + len(chunk):
-            expected = declared_length(request) or limit
+        if (more := _to_count(size + len(chunk), declared) - counted_size) > 0:
             try:
-                uploads.begin(call.platform_id, expected)
+                uploads.begin(call.platform_id, more)
             except TooManyEventsError as error:
                 counted.refuse(counted.Refusal.IN_PROGRESS)
                 message = f"{str(error).capitalize()}; send this one again when they are answered."
                 raise too_many_waiting(message) from None
-            held.callback(uploads.end, call.platform_id, expected)
-        more = (size + len(chunk)) // MAX_BODY - size // MAX_BODY
-        limits.count_more(REQUESTS, str(call.platform_id), more)
+            held.callback(uploads.end, call.platform_id, more)
+            counted_size += more
+        requests = (size + len(chunk)) // MAX_BODY - size // MAX_BODY
+        limits.count_more(REQUESTS, str(call.platform_id), requests)
         is_first = not size
         size += len(chunk)
         if size > limit:
@@ -183,6 +187,13 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
         await turns.run(_fed(reader, chunk), at_once=is_first)
     if not size:
         raise invalid_field(_FILE, "is required")
+
+
+def _to_count(size: int, declared: int | None) -> int:
+    """Return how many bytes a form counts with, of which `size` have arrived; 0: it is small."""
+    if size <= MAX_BODY:
+        return 0
+    return declared or -(-size // _STEP) * _STEP
 
 
 def _fed(reader: FormReader, chunk: bytes) -> Generator[None, None, None]:

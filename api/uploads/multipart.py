@@ -74,6 +74,7 @@ class FormReader:
         self._max_file: Final = max_file
         self._delimiter: Final = b"\r\n--" + boundary
         self._delimiters = 0
+        self._size = 0
         self._blanks = 0
         self._before = b""  # The end of the last piece, in which a delimiter may begin.
         self._body: Final[dict[str, Any]] = {}
@@ -108,6 +109,9 @@ class FormReader:
 
         Raises: ApiError INVALID_INPUT, FileTooLargeError.
         """
+        self._size += len(piece)
+        if not self._parts and self._size > FIELDS_LIMIT:
+            raise _malformed("it does not begin with its boundary")
         searched = self._before + piece
         self._delimiters += searched.count(self._delimiter)
         if self._delimiters > BOUNDARIES_LIMIT:

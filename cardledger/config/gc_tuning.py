@@ -22,7 +22,7 @@ def freeze(*, for_latency: bool = False) -> None:
     For long-lived processes, once everything is imported. Objects of a message are still freed by
     reference counting; only cycles wait for the collector. A collection visits every object that
     was made since the last one, two microseconds each: `for_latency` it visits fewer at a time, and
-    does so more often, so that no request waits a hundred milliseconds for it.
+    does so more often, so that a request waits some milliseconds for it, and seldom some tens.
     """
     gc.collect()
     gc.freeze()

@@ -43,16 +43,21 @@ def test_a_template_is_compiled_once_for_all_processes(html: Path) -> None:
     assert rendered(html) == ("Hello Ada", 0)
 
 
-def damage(html: Path) -> None:
-    [file] = (html / "templates" / "__pycache__").iterdir()
-    file.write_bytes(file.read_bytes()[:-10])
+def cut(size: int) -> Callable[[Path], None]:
+    """Return what leaves `size` bytes of the file of a template."""
+
+    def damage(html: Path) -> None:
+        [file] = (html / "templates" / "__pycache__").iterdir()
+        file.write_bytes(file.read_bytes()[:size])
+
+    return damage
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda html: (html / "formats.py").write_text("# other filters"),
-        damage,
+        *(cut(size) for size in (0, 1, 5, 20, 30, 60, 80, -10)),
         lambda html: shutil.rmtree(html / "templates" / "__pycache__"),
     ],
 )

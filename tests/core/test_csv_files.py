@@ -115,6 +115,30 @@ def test_a_file_has_1_000_000_lines_at_most() -> None:
     assert "1,000,000 lines" in complaint((HEADER + "\n" + a_letter_a_line).encode())
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("before", [0, 1, 8_100, 8_190, 8_192, 16_384, 50_000])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xe2\x82,", b"\xe2"])
+def test_an_invalid_byte_is_named_with_its_place(mark: str, before: int, bad: bytes) -> None:
+    rows_before = f"{mark}{HEADER}\n" + ("\u00e4,,INDIVIDUAL,Zo\u00eb\n" * 3_000)[:before]
+    content = rows_before.encode() + bad
+    with pytest.raises(UnicodeDecodeError) as expected:
+        content.decode()
+
+    line = content.count(b"\n", 0, expected.value.start) + 1
+    assert f"byte {expected.value.start}, in line {line}," in complaint(content)
+
+
+def test_cells_without_a_column_take_no_memory() -> None:
+    content = (HEADER + "\n" + ("," * 16_000 + "a\n") * 100).encode()
+
+    parsed = parsed_file(content)
+
+    assert sum(map(len, parsed.parts)) < 10_000
+    [row, *_] = csv_files.rows_of(parsed.parts[0])
+    with pytest.raises(ValueError, match="more cells than the header has columns, which are 4"):
+        csv_files.body_of(parsed.columns, row)
+
+
 @pytest.mark.parametrize("line", [ADA + "\n", "x" * 16_000 + "\n", "\n"])
 def test_the_parts_of_a_file_and_the_steps_of_its_reading_are_small(line: str) -> None:
     content = (HEADER + "\n" + line * 1_000 + ADA).encode()

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.engine import rejections
 from cardledger.ledger.messaging import inbox
-from cardledger.ledger.messaging.inbox import TRACEPARENT, Message, address
+from cardledger.ledger.messaging.inbox import TRACEPARENT, Lane, Message, address
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.card_routes import CardRoutes
@@ -32,8 +32,10 @@ from cardledger.workers.signals.doorbell import drain_all
 from cardledger.workers.signals.outage_log import DATABASE
 
 _PATIENCE_S: Final = 0.25  # How long a write may take before the next one begins.
-_CONCURRENT_WRITES: Final = 4  # Each has a connection of its own.
-_AT_A_TIME: Final = 128  # From which on a write has no more: it takes time of the event loop.
+_CONCURRENT_WRITES: Final = {Lane.LIVE: 4, Lane.BULK: 2}  # Each has a connection of its own.
+_AT_A_TIME: Final = 128
+"""From which on nothing more joins a write, which takes time of the event loop; what was queued
+together is written together, whatever its number."""
 
 _log = structlog.get_logger()
 
@@ -57,9 +59,10 @@ class InboxWriter:
         routes: CardRoutes,
         key: InboxKey,
         *,
+        lane: Lane,
         gather_s: float,
     ) -> None:
-        """Write through `engine`, signed with `key`.
+        """Write what is queued for `lane` through `engine`, signed with `key`.
 
         Under load a write waits up to `gather_s` for more events.
         """
@@ -69,6 +72,7 @@ class InboxWriter:
         self._pending: Final = pending
         self._routes: Final = routes
         self._key: Final = key
+        self._concurrent_writes: Final = _CONCURRENT_WRITES[lane]
         self._gather_s: Final = gather_s
         self._queue: Final[deque[_Queued]] = deque()
         self._has_queued: Final = asyncio.Event()
@@ -96,7 +100,7 @@ class InboxWriter:
     async def write_next(self) -> None:
         """Write what is queued; meanwhile the next write fills up.
 
-        Returns when the write has ended, or is slow and fewer than four are under way.
+        Returns when the write has ended, or is slow and few are under way.
         """
         try:
             await self._has_queued.wait()
@@ -105,7 +109,7 @@ class InboxWriter:
             self._writes.add(write)
             write.add_done_callback(self._forget)
             await asyncio.wait([write], timeout=_PATIENCE_S)
-            while len(self._writes) >= _CONCURRENT_WRITES:
+            while len(self._writes) >= self._concurrent_writes:
                 await asyncio.wait(self._writes, return_when=asyncio.FIRST_COMPLETED)
         except CancelledError:
             await self._cancel_writes()
@@ -182,6 +186,8 @@ class InboxWriter:
         load a write, a doorbell and a batch of the engine serve several events. A caller that
         waits for acceptance only submits many events at once anyway.
         """
+        if len(self._queue) >= _AT_A_TIME:
+            return
         if self._pending and all(queued.accepted is None for queued in self._queue):
             await self._pending.wait_for_reply(self._gather_s)
 

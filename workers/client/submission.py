@@ -91,7 +91,13 @@ class Client:
         self._admission: Final = Admission(now=self._clock.now)
         self._writers: Final = {
             lane: InboxWriter(
-                engine, self._redis, self._pending, self._routes, self.inbox_key, gather_s=gather_s
+                engine,
+                self._redis,
+                self._pending,
+                self._routes,
+                self.inbox_key,
+                lane=lane,
+                gather_s=gather_s,
             )
             for lane in Lane
         }
@@ -150,7 +156,7 @@ class Client:
         """Enqueue `events` durably and wait for their outcomes.
 
         Shape: one outcome an event, in their order. Events of one lane are decided in the order
-        in which they were submitted.
+        in which they were accepted, those of one call in theirs.
         No approval is returned after the `decideBy` of its authorization, by PostgreSQL's clock:
         then the outcome is DECLINED with the reason DECISION_TIMEOUT, and an approval that was
         recorded all the same is reversed.

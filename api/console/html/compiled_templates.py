@@ -6,6 +6,7 @@ Compiling one takes some 50 ms of the event loop, at the first page that uses it
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import NamedTemporaryFile
 from typing import Final
 
@@ -15,6 +16,8 @@ from jinja2.bccache import Bucket
 from typing_extensions import override
 
 from cardledger import __version__
+
+_READABLE: Final = 0o644  # For processes of other users, too.
 
 _log = structlog.get_logger()
 
@@ -44,16 +47,22 @@ class CompiledTemplates(BytecodeCache):
         try:
             with self._file(bucket).open("rb") as file:
                 bucket.load_bytecode(file)
-        except (OSError, EOFError, ValueError, TypeError):  # None, or not one that was written.
-            bucket.reset()
+        except (OSError, EOFError, ValueError, TypeError, UnpicklingError):
+            bucket.reset()  # There is none, or not one that was written.
 
     @override
     def dump_bytecode(self, bucket: Bucket) -> None:
         try:
             self._directory.mkdir(exist_ok=True)
             with NamedTemporaryFile(dir=self._directory, delete=False) as file:
-                bucket.write_bytecode(file)
-            Path(file.name).replace(self._file(bucket))
+                written = Path(file.name)
+                try:
+                    bucket.write_bytecode(file)
+                    file.close()
+                    written.chmod(_READABLE)
+                    written.replace(self._file(bucket))
+                finally:
+                    written.unlink(missing_ok=True)
         except OSError as error:
             _log.debug("compiled template not kept", error=str(error))
 

@@ -41,7 +41,7 @@ async def _read(call: RequestContext, file: ReceivedFile) -> ParsedFile | Unread
     try:
         return await call.services.loop_turns.run(csv_files.parse(file.content))
     except UnreadableError as error:
-        return error
+        return UnreadableError(str(error))  # Without a traceback, whose frames hold the file.
 
 
 _FORM: Final = form_with_file(max_file=CUSTOMERS_FILE, prepare=_read, check_room=_check_room)
