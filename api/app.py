@@ -104,7 +104,7 @@ from cardledger.workers.metrics.access import THIS_MACHINE, Access
 from cardledger.workers.metrics.scrapes import Scrapes
 
 _CONNECTIONS: Final = 20
-# Six writes to the inbox at a time, and eight look-ups; twice as many where they are needed.
+# And as many more on demand: six write to the inbox, and eight look something up.
 _INSTALLATION_CONNECTIONS: Final = 12
 _POOL_TIMEOUT_S: Final = 5.0
 _SANDBOX_PARTY: Final = RelyingParty(

@@ -9,11 +9,10 @@ limit, the connections of one platform set the latency of all others
 import asyncio
 from asyncio import Future, TimerHandle
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Final
 
 from cardledger.ledger.messaging.fair_queue import FairQueue
@@ -25,8 +24,6 @@ DEFAULT_WAIT_S: Final = 3.0
 arrival, and the deadline of an authorization, which must end before that, from its slot. A refusal
 costs as much time of the event loop as many a request, and is followed by the next request at once,
 so the wait also limits how much of that time a caller has."""
-
-Leave = Callable[[], None]
 
 _GOLDEN: Final = 0.618
 _ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
@@ -48,7 +45,7 @@ class Work(Enum):
     So events that wait for a worker delay no read, slow reads no write, and writes no event.
     """
 
-    EVENT = "sends events and waits until they are decided"
+    EVENT = "sends events, and waits until they are decided"
     WRITE = "writes rows"
     READ = "reads rows"
 
@@ -133,10 +130,9 @@ class FairSlots:
         self._spread = 0.0  # From 0 to 1, of the last request that waited.
 
     @asynccontextmanager
-    async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[Leave]:
+    async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[None]:
         """Wait for a slot and keep it for the block, or for a moment only, by the kind of `work`.
 
-        What it yields gives the slot to others earlier.
         Raises: TooManyInProgressError; the block is not entered.
         """
         caller = Caller(platform_id, what, work)
@@ -147,7 +143,7 @@ class FairSlots:
         request = _Request(caller)
         try:
             await self._wait(request)
-            yield partial(self._leave, request)
+            yield
         finally:
             self._leave(request)
             self._requests[caller] -= 1

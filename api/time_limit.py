@@ -8,9 +8,9 @@ giving a connection back to a server that is silent takes seconds, too.
 
 import asyncio
 from asyncio import CancelledError, Task, TimerHandle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,9 +29,8 @@ _UNTIMED: Final = "cardledger.untimed"
 
 def untimed(scope: Scope) -> AbstractContextManager[None]:
     """Return a block whose time does not count: it computes in turns, and waits for no database."""
-    block: Any = scope.get(_UNTIMED, nullcontext)
-    result: AbstractContextManager[None] = block()
-    return result
+    block: Callable[[], AbstractContextManager[None]] = scope.get(_UNTIMED, nullcontext)
+    return block()
 
 
 class TimeLimit:
@@ -60,7 +59,7 @@ class _Limited:
         self._send: Final = send
         self._left_s = limit_s
         self._resumed_at = 0.0
-        self._pauses = 1
+        self._pauses = 1  # It has not begun.
         self._timer: TimerHandle | None = None
         self._answer: Task[None] | None = None  # Of a request that took too long.
         self._has_responded = False

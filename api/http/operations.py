@@ -56,7 +56,8 @@ class Access:
     """Who may call an operation.
 
     `admit` authenticates the caller or raises. `send` sends the operation's event, where the
-    effect of the operation is an event: it may be sent again. `secrets` are the fields of its
+    effect of the operation is an event: it may be sent again. An operation that `waits` writes rows
+    and then waits until a worker has decided what they say. `secrets` are the fields of its
     response, by paths such as `deviceCode.code`, that a repetition does not return. An endpoint
     with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
     parameters in `lists` may be sent several times. With a `form` the body is a form instead of
@@ -69,6 +70,7 @@ class Access:
     permissions: Sequence[str] = ()
     prepare: Prepare | None = None
     send: Sender | None = None
+    waits: bool = False
     secrets: Sequence[str] = ()
     stream: EventStream | None = None
     lists: Sequence[str] = ()

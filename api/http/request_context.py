@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from typing_extensions import override
 
-from cardledger.api.fair_slots import FairSlots, Leave
+from cardledger.api.fair_slots import FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
@@ -154,8 +154,6 @@ class RequestContext(ABC):
     """What the institutions of UMA addresses have answered, asked before anything is written."""
     asked: list[Instructions] = field(default_factory=list)
     """The instructions for a quote that is paid from outside, asked likewise; the last at most."""
-    slots: list[Leave] = field(default_factory=list)
-    """What gives back the slots that it has taken."""
     subjects: dict[str, object] = field(default_factory=dict)
     """What the line of the request log names: the event and the card transaction of the call."""
 
@@ -234,14 +232,6 @@ class RequestContext(ABC):
         store = self.services.document_files
         if files and store is not None:
             self.deliveries.append(partial(store.remove, files))
-
-    def leave_slot(self) -> None:
-        """Give the slot to requests that compute: this one waits for a worker or a system outside.
-
-        It goes on without one, as a request does that has had its slot for long.
-        """
-        for leave in self.slots:
-            leave()
 
     @asynccontextmanager
     async def begin(self, *, may_refuse: bool = True) -> AsyncIterator[AsyncConnection]:

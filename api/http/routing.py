@@ -78,6 +78,7 @@ SANDBOX: Final = "Sandbox"
 def requires(  # noqa: PLR0913 - what an operation declares
     *permissions: Permission,
     send: idempotency.Sender | None = None,
+    waits: bool = False,
     secrets: Sequence[str] = (),
     stream: EventStream | None = None,
     lists: Sequence[str] = (),
@@ -86,10 +87,10 @@ def requires(  # noqa: PLR0913 - what an operation declares
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
-    `send` is for endpoints whose effect is an event, `secrets` for those that return secrets,
-    `stream` for those that take many events, `lists` for query parameters that may be sent several
-    times, `form` for those that take a file, `prepare` for those that
-    ask systems outside: see `operations.Access`.
+    `send` is for endpoints whose effect is an event, `waits` for those that wait for a worker
+    besides, `secrets` for those that return secrets, `stream` for those that take many events,
+    `lists` for query parameters that may be sent several times, `form` for those that take a file,
+    `prepare` for those that ask systems outside: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -105,6 +106,7 @@ def requires(  # noqa: PLR0913 - what an operation declares
             scheme=BASIC,
             permissions=needs,
             send=send,
+            waits=waits,
             secrets=secrets,
             stream=stream,
             lists=lists,
@@ -118,11 +120,12 @@ def requires_agent(
     permission: AgentPermission | None,
     *,
     writes: bool = False,
+    waits: bool = False,
     prepare: idempotency.Prepare | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that agents call an endpoint, under a policy that grants `permission`, if given.
 
-    A paused agent is refused where the endpoint `writes`.
+    A paused agent is refused where the endpoint `writes`; `waits` is as in `requires`.
     """
 
     async def admit(request: Request) -> AgentContext:
@@ -131,7 +134,9 @@ def requires_agent(
         return AgentContext(services=services_of(request), agent=agent)
 
     permissions = (permission.value,) if permission else ()
-    return declare(Access(admit=admit, scheme=AGENT, permissions=permissions, prepare=prepare))
+    return declare(
+        Access(admit=admit, scheme=AGENT, permissions=permissions, waits=waits, prepare=prepare)
+    )
 
 
 def guarded_router(tag: str, *, prefix: str = BASE_PATH) -> APIRouter:
@@ -206,7 +211,8 @@ def _work_of(route: Guarded) -> Work:
     """Return what requests of `route` do while they have their slots."""
     if route.methods == {"GET"}:
         return Work.READ
-    return Work.WRITE if route.access.send is None else Work.EVENT
+    access = route.access
+    return Work.EVENT if access.waits or access.send is not None else Work.WRITE
 
 
 def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: _Handle) -> _Handle:
@@ -235,13 +241,10 @@ async def _received(request: Request, *, takes_body: bool) -> AsyncIterator[Requ
     yield parsed
 
 
-@asynccontextmanager
-async def slot_of(request: Request, work: Work) -> AsyncIterator[None]:
-    """Have `request`, whose body has arrived, do `work` in a slot."""
+def slot_of(request: Request, work: Work) -> AbstractAsyncContextManager[None]:
+    """Return the slot in which `request`, whose body has arrived, does `work`."""
     call: RequestContext = request.state.call
-    async with call.services.slots.take(call.platform_id, call.kind, work) as leave:
-        call.slots.append(leave)
-        yield
+    return call.services.slots.take(call.platform_id, call.kind, work)
 
 
 async def token_of(request: Request) -> Token:

@@ -38,7 +38,7 @@ _LINES: Final = frozenset(
 
 _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 _WINDOW: Final = 4 * 1024  # Characters in which most elements of an array end.
-_PIECE: Final = 64 * 1024  # Bytes that are cut into events at once.
+_PIECE: Final = 16 * 1024  # Bytes that are cut into events at once, each of which may be a line.
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 

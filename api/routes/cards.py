@@ -132,7 +132,7 @@ async def get_card(card_id: CardId, call: PlatformCall) -> Response:
         Code.CARD_NOT_MUTABLE,
     ),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, waits=True)
 async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> Response:
     """Freeze, unfreeze or close a card, or change its funding sources or spend limit.
 
@@ -163,7 +163,6 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
         raise no_card()
     await call.notify(doorbell.WEBHOOKS)
     if changed.closing is not None:
-        call.leave_slot()
         with suppress(ReplyTimeoutError):  # The card is closed; holds are released later.
             await call.client.outcome_of(changed.closing)
     return resource_response(changed.card)

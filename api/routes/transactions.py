@@ -166,7 +166,6 @@ async def carry_out(call: RequestContext, message: Message | None) -> Outcome | 
     if call.attempt is not None:
         await call.notify(doorbell.drain(message.lane, message.shard))
         return None
-    call.leave_slot()
     with suppress(ReplyTimeoutError):  # What was written says that it is under way.
         return await call.client.outcome_of(message)
     return None

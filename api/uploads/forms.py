@@ -60,8 +60,8 @@ CheckRoom = Callable[[Request, AsyncConnection, int], Awaitable[Room | None]]
 None: it may be as large as the form allows. Raises: ApiError when there is no such room.
 """
 
-Prepare = Callable[[RequestContext, ReceivedFile], Awaitable[Any]]
-"""Returns what a file is stored as, in turns of the event loop or in a thread.
+Prepare = Callable[[Request, ReceivedFile], Awaitable[Any]]
+"""Returns what the file of a request is stored as, in turns of the event loop or in a thread.
 
 Raises: ApiError for a file that is refused.
 """
@@ -91,14 +91,14 @@ def form_with_file(*, max_file: int, prepare: Prepare, check_room: CheckRoom) ->
         room = await _room(request, check_room, size, whole)
         reader = FormReader(boundary, max_file=room.size)
         with ExitStack() as held:
-            with untimed(request.scope):
-                try:
-                    await _read(request, reader, limit, held)
-                except FileTooLargeError:
-                    raise room.refusal from None
-                body = dict(reader.finish())
-                del reader
-                await _prepare(request.state.call, body, prepare)
+            held.callback(reader.close)
+            try:
+                await _read(request, reader, limit, held)
+            except FileTooLargeError:
+                raise room.refusal from None
+            body = dict(reader.finish())
+            reader.close()
+            await _prepare(request, body, prepare)
             try:
                 yield _as_json(request, body)
             finally:
@@ -143,12 +143,13 @@ async def _discard_unnamed(call: RequestContext) -> None:
         await store.remove(staged.file.place for staged in call.staged if not staged.is_named)
 
 
-async def _prepare(call: RequestContext, body: dict[str, Any], prepare: Prepare) -> None:
+async def _prepare(request: Request, body: dict[str, Any], prepare: Prepare) -> None:
     """Prepare the file of `body`; each of its files is replaced by what identifies it."""
+    call: RequestContext = request.state.call
     for name, value in body.items():
         if isinstance(value, ReceivedFile):
             if name == _FILE and value.content:
-                call.prepared.append(await prepare(call, value))
+                call.prepared.append(await prepare(request, value))
             digest = await asyncio.to_thread(_digest, value.content)
             body[name] = Upload(value.name, len(value.content), digest)
 
@@ -184,7 +185,8 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
-        await turns.run(_fed(reader, chunk), at_once=is_first)
+        with untimed(request.scope):
+            await turns.run(_fed(reader, chunk), at_once=is_first)
     if not size:
         raise invalid_field(_FILE, "is required")
 
@@ -193,7 +195,7 @@ def _to_count(size: int, declared: int | None) -> int:
     """Return how many bytes a form counts with, of which `size` have arrived; 0: it is small."""
     if size <= MAX_BODY:
         return 0
-    return declared or -(-size // _STEP) * _STEP
+    return max(declared or 0, -(-size // _STEP) * _STEP)
 
 
 def _fed(reader: FormReader, chunk: bytes) -> Generator[None, None, None]:

@@ -34,6 +34,7 @@ _HEADERS_LIMIT: Final = 8  # Of a part.
 _HEADER_LIMIT: Final = 1_024  # Bytes of a header of a part.
 _CONTENT_TYPE_LIMIT: Final = 255  # Characters.
 _BLANKS_LIMIT: Final = 1_024  # Bytes of pieces that are only blanks behind a boundary.
+_BEFORE_LIMIT: Final = 1_024  # Bytes before the first boundary: line ends, which take long.
 _PLAIN: Final = frozenset({b"", b"binary", b"7bit", b"8bit"})
 
 
@@ -77,7 +78,7 @@ class FormReader:
         self._size = 0
         self._blanks = 0
         self._before = b""  # The end of the last piece, in which a delimiter may begin.
-        self._body: Final[dict[str, Any]] = {}
+        self._body: dict[str, Any] = {}
         self._fields_size = 0
         self._files_size = 0
         self._parts = 0
@@ -110,7 +111,7 @@ class FormReader:
         Raises: ApiError INVALID_INPUT, FileTooLargeError.
         """
         self._size += len(piece)
-        if not self._parts and self._size > FIELDS_LIMIT:
+        if not self._parts and self._size > _BEFORE_LIMIT + PIECE:
             raise _malformed("it does not begin with its boundary")
         searched = self._before + piece
         self._delimiters += searched.count(self._delimiter)
@@ -134,6 +135,12 @@ class FormReader:
         if not self._is_whole:
             raise _malformed("its last boundary is missing")
         return self._body
+
+    def close(self) -> None:
+        """Free what was received: parser and reader refer to each other."""
+        self._parser.callbacks = {}
+        self._body = {}
+        self._content = BytesIO()
 
     def _begin_part(self) -> None:
         self._parts += 1

@@ -14,16 +14,29 @@ import psycopg
 import pytest
 
 from cardledger.api import BASE_PATH
-from cardledger.api.app import ApiConfig
+from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.uploads.limits import DOCUMENT_FILE
 from cardledger.api.uploads.multipart import PIECE, FormReader
 from cardledger.ledger.customers.documents import registry, uploaded
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY
-from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, made, new_tenant, ok, refused, server
+from cardledger.schema.ids import Id
+from tests.api.support import (
+    SECRET_KEY,
+    TIMEOUT_S,
+    Api,
+    made,
+    new_tenant,
+    ok,
+    refused,
+    server,
+    serving,
+    url_of,
+)
 from tests.api.test_beneficial_owners import add, business
 from tests.api.test_verifications import ADDRESS, COMPLETE, kinds, submit
+from tests.connection_guard import GuardedApp
 from tests.files import PASSPORT, PDF, form, jpeg, pdf_of, png
 from tests.waiting import eventually
 
@@ -408,6 +421,36 @@ def test_a_form_is_not_read_when_its_file_has_no_room(api_config: ApiConfig) -> 
         assert refused(answer, 409, "CONFLICT")["details"] == {"limit": 100_000}
     refused(other, 400, "INVALID_INPUT")  # It may be as large as the one before.
     assert made(repeated) == document
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_forms_in_progress_are_counted_by_their_bytes_until_they_end(
+    api_config: ApiConfig,
+    *,
+    is_declared: bool,
+) -> None:
+    whole, headers = b"x" * 5_000_000, {"content-type": "multipart/form-data; boundary=b"}
+    chunks = (whole[start : start + 50_000] for start in range(0, len(whole), 50_000))
+    app = create_app(api_config)
+    tenant = new_tenant(api_config.database_url)
+    with serving(GuardedApp(app)) as served, Api(url_of(served), tenant) as api:
+        progress = app.state.services.uploads
+        most, begin = [0], progress.begin
+
+        def begin_and_note(platform_id: Id, size: int = 1) -> None:
+            begin(platform_id, size)
+            most.append(progress._files.total())
+
+        progress.begin = begin_and_note
+        refused(
+            post(api, content=whole if is_declared else chunks, headers=headers),
+            400,
+            "INVALID_INPUT",
+        )
+        upload(api, api.customer()["id"], pdf_of(2_000_000))
+
+        assert max(most) >= 2_000_000
+        assert not progress._files
 
 
 def test_the_time_of_a_busy_process_is_not_that_of_the_sender(

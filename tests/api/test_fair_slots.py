@@ -7,7 +7,7 @@ from asyncio import Task
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 from threading import Thread
@@ -236,31 +236,6 @@ def test_a_request_that_waits_leaves_its_slot_and_a_read_keeps_it(work: Work) ->
         assert stage.count(B) == READS.shared + 1
 
     on_a_stage(FairSlots(patience_s=0.01, wait_s=NEVER_S), act)
-
-
-def test_a_request_that_waits_outside_gives_its_slot_to_another() -> None:
-    async def run() -> None:
-        slots = FairSlots(patience_s=NEVER_S, wait_s=NEVER_S)
-        alone = Work.WRITE.shares.alone
-        async with AsyncExitStack() as held:
-            leaves = [
-                await held.enter_async_context(slots.take(A, "platform", Work.WRITE))
-                for _ in range(alone)
-            ]
-            next_one = slots.take(A, "platform", Work.WRITE)
-            waiting = asyncio.create_task(next_one.__aenter__())
-            await settled()
-            assert not waiting.done()
-
-            leaves[0]()
-            leaves[0]()  # Once is enough.
-            await settled()
-
-            assert waiting.done()
-            await next_one.__aexit__(None, None, None)
-        assert not slots._taken
-
-    asyncio.run(run())
 
 
 def test_events_writes_and_reads_have_slots_of_their_own() -> None:

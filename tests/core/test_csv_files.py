@@ -135,7 +135,7 @@ def test_cells_without_a_column_take_no_memory() -> None:
 
     assert sum(map(len, parsed.parts)) < 10_000
     [row, *_] = csv_files.rows_of(parsed.parts[0])
-    with pytest.raises(ValueError, match="more cells than the header has columns, which are 4"):
+    with pytest.raises(ValueError, match="more than 4 cells"):
         csv_files.body_of(parsed.columns, row)
 
 

@@ -49,7 +49,7 @@ router = guarded_router(_TAG)
     response_model=AgentActionResource,
     responses=transfers.ERRORS,
 )
-@requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True)
+@requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True, waits=True)
 async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentCall) -> Response:
     """Transfer money from an internal account of the agent's customer, in one currency.
 
@@ -67,7 +67,7 @@ async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentCall) 
     response_model=AgentActionResource,
     responses=transfers.ERRORS,
 )
-@requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True)
+@requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True, waits=True)
 async def create_agent_transfer_in(body: AgentTransferCreate, call: AgentCall) -> Response:
     """Collect money from an external account of the agent's customer into an internal one.
 

@@ -49,7 +49,7 @@ async def list_agent_approvals(
     response_model=AgentActionResource,
     responses=transactions.DECISION_ERRORS,
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def approve_agent_action(
     agent_id: AgentId, action_id: AgentActionId, call: PlatformCall
 ) -> Response:

@@ -85,7 +85,7 @@ async def get_agent_quote(quote_id: QuoteId, call: AgentCall) -> Response:
     response_model=AgentActionResource,
     responses=error_responses(Code.CONFLICT),
 )
-@requires_agent(AgentPermission.EXECUTE_QUOTES, writes=True)
+@requires_agent(AgentPermission.EXECUTE_QUOTES, writes=True, waits=True)
 async def execute_agent_quote(quote_id: QuoteId, call: AgentCall) -> Response:
     """Execute a quote of the agent.
 

@@ -66,7 +66,7 @@ def _accepting() -> Iterator[None]:
         raise ApiError(_CODES[error.fault], str(error), details=details) from None
 
 
-async def _checked(_: RequestContext, file: ReceivedFile) -> CheckedFile:
+async def _checked(_: Request, file: ReceivedFile) -> CheckedFile:
     with _accepting():
         return await asyncio.to_thread(uploaded.checked, file.name, file.content)
 

@@ -7,9 +7,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.errors import not_found
 from cardledger.api.http.operations import error_responses
-from cardledger.api.http.request_context import PlatformCall, RequestContext
+from cardledger.api.http.request_context import PlatformCall, RequestContext, services_of
 from cardledger.api.http.responses import capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
+from cardledger.api.time_limit import untimed
 from cardledger.api.uploads.forms import form_with_file, prepared
 from cardledger.api.uploads.limits import CUSTOMERS_FILE
 from cardledger.api.uploads.multipart import ReceivedFile
@@ -36,10 +37,12 @@ async def _check_room(request: Request, connection: AsyncConnection, _: int) -> 
         await uploads.check_room(connection, platform_id=call.platform_id)
 
 
-async def _read(call: RequestContext, file: ReceivedFile) -> ParsedFile | UnreadableError:
+async def _read(request: Request, file: ReceivedFile) -> ParsedFile | UnreadableError:
     """Return what a file has, or why it cannot be read: then the job fails."""
+    turns = services_of(request).loop_turns
     try:
-        return await call.services.loop_turns.run(csv_files.parse(file.content))
+        with untimed(request.scope):
+            return await turns.run(csv_files.parse(file.content))
     except UnreadableError as error:
         return UnreadableError(str(error))  # Without a traceback, whose frames hold the file.
 

@@ -77,7 +77,6 @@ async def _ask_instructions(
         return
     assert call.attempt is None or call.attempt.connection is None, "a transaction would wait"
     reference = funding.reference_of(quote_id)
-    call.leave_slot()
     try:
         ways = await asyncio.to_thread(port.for_quote, currency, network, reference)
     except SystemUnavailableError as error:
@@ -104,7 +103,6 @@ async def ask_institution(call: RequestContext, body: object, _: Mapping[str, An
     with suppress(QuoteRefusedError):
         drafts.check_allowed(call.services.adapters, address)
         asked = partial(receivers.ask, network, address, to_pay=True)
-        call.leave_slot()
         call.answers[address] = await asyncio.to_thread(asked)
 
 

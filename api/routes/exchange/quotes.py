@@ -115,7 +115,7 @@ async def get_quote(quote_id: QuoteId, call: PlatformCall) -> Response:
 
 
 @router.post("/quotes/{quote_id}/execute", response_model=QuoteResource, responses=EXECUTION_ERRORS)
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def execute_quote(quote_id: QuoteId, call: PlatformCall) -> Response:
     """Execute a quote: its source is debited at once, and it cannot be cancelled.
 
@@ -147,7 +147,7 @@ async def execute_quote(quote_id: QuoteId, call: PlatformCall) -> Response:
         Code.QUOTE_NOT_FOUND, Code.INVALID_CURRENCY, Code.INVALID_AMOUNT, Code.CONFLICT
     ),
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def simulate_send(body: SandboxSend, call: PlatformCall) -> Response:
     """Pay a quote from outside, as its payment instructions say, and return its transaction."""
     with refusals():

@@ -46,7 +46,7 @@ _CANCELLABLE: Final = frozenset({Kind.OUT, Kind.IN})
         Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL, Code.MISSING_MANDATORY_USER_INFO
     ),
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def approve_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: ApproveRequest | None = None
 ) -> Response:

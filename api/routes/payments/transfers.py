@@ -45,7 +45,7 @@ ERRORS: Final = error_responses(
 
 
 @router.post("/transfer-out", status_code=CREATED, response_model=PaymentResource, responses=ERRORS)
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def transfer_out(body: TransferOutCreate, call: PlatformCall) -> Response:
     """Transfer money from an internal account to an external one, or to another internal one.
 
@@ -67,7 +67,7 @@ async def transfer_out(body: TransferOutCreate, call: PlatformCall) -> Response:
 
 
 @router.post("/transfer-in", status_code=CREATED, response_model=PaymentResource, responses=ERRORS)
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def transfer_in(body: TransferInCreate, call: PlatformCall) -> Response:
     """Collect money from an external account into an internal account of the same owner.
 

@@ -197,7 +197,7 @@ def body_of(columns: Sequence[str], row: Row) -> dict[str, Any]:
     Raises: ValueError when it has other cells than the header has columns.
     """
     if len(row.cells) > len(columns):
-        message = f"has more cells than the header has columns, which are {len(columns)}"
+        message = f"has more than {len(columns)} cells, one for each column of the header"
         raise ValueError(message)
     if len(row.cells) < len(columns):
         message = f"has {len(row.cells)} cells, and the header {len(columns)} columns"
