@@ -668,7 +668,8 @@ def unknown(ids: Ids) -> dict[str, str]:
 def record_of(url: str, tenant_of: Platform) -> dict[str, tuple[int, str]]:
     """Return what the record says of a platform: of every table, how many rows and their hash.
 
-    Without trial balances, which a worker computes from the record, some seconds later.
+    Without trial balances, which a worker computes from the record, some seconds later, and without
+    the time at which a token was used last, which a process writes once a minute.
     """
     platform_id = tenant_of.api.tenant.platform_id
     sent_body = {}
@@ -676,8 +677,9 @@ def record_of(url: str, tenant_of: Platform) -> dict[str, tuple[int, str]]:
         for table in tables.metadata.sorted_tables:
             if "platform_id" in table.columns and table is not tables.trial_balances:
                 statement = sql.SQL(
-                    "SELECT count(*), coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '')"
-                    " FROM {} t WHERE platform_id = %s"
+                    "SELECT count(*), coalesce(md5(string_agg(r::text, '|' ORDER BY r::text)), '')"
+                    " FROM (SELECT to_jsonb(t) - 'last_used_at' AS r FROM {} t"
+                    " WHERE platform_id = %s) rows"
                 ).format(sql.Identifier(table.name))
                 [row] = connection.execute(statement, [platform_id]).fetchall()
                 sent_body[table.name] = row[0], row[1]

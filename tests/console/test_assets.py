@@ -14,7 +14,7 @@ from cardledger.api.console.html import assets, rendering
 from cardledger.api.console.html.headers import POLICY
 from tests.console.person import Person
 
-TEMPLATES = sorted(rendering.TEMPLATES.iterdir())
+TEMPLATES = sorted(path for path in rendering.TEMPLATES.iterdir() if path.is_file())
 
 
 def test_every_file_of_others_is_as_its_manifest_says() -> None:
