@@ -17,7 +17,8 @@ Result = TypeVar("Result")
 class LoopTurns:
     """The turns of all long computations of one event loop: it runs one turn between two rounds.
 
-    So each callback waits a millisecond for computations, however many there are.
+    So each callback waits a millisecond for those that go on, however many they are. Those that
+    begin have their first turn at once.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -1,9 +1,9 @@
 """Writes submissions to the inbox: those that arrive while one write runs share the next one.
 
 A client has a writer for each lane, so that no live event waits for the write of a file. A write
-that takes longer than a moment, on a connection that is silent perhaps, does not hold up
-the next one. Callers have no order among each other, and a caller that needs one waits for the
-acceptance of its earlier events.
+that takes longer than a moment, on a connection that is silent perhaps, does not hold up the next
+one. Callers have no order among each other, and a caller that needs one waits for the acceptance of
+its earlier events.
 """
 
 import asyncio
