@@ -39,7 +39,7 @@ _LINES: Final = frozenset(
 _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 _WINDOW: Final = 4 * 1024  # Characters in which most elements of an array end.
 _PIECE: Final = 16 * 1024  # Bytes that are cut into events at once, each of which may be a line.
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SPACE: Final = re.compile(rf"[ \t\n\r]{{0,{_PIECE}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,44 +113,49 @@ def split(raw: bytes, media_type: str) -> Generator[None, None, Body]:
 
 
 def _lines(raw: bytes) -> Iterator[Line | None]:
-    """Yield the lines that are not blank, and None after each piece of `raw`."""
+    """Yield the lines of `raw`, None for a blank one and after each piece."""
     splitter = jsonl.Splitter()
     for start in range(0, len(raw), _PIECE):
         for line in splitter.feed(raw[start : start + _PIECE]):
             if not jsonl.is_blank(line):
                 yield line
-            elif line.number > MAX_LINES:
+                continue
+            if line.number > MAX_LINES:
                 raise invalid_field("", f"has more than {MAX_LINES} lines; leave out blank ones")
+            yield None
         yield None
     yield from (line for line in splitter.finish() if not jsonl.is_blank(line))
 
 
-def _array(raw: bytes) -> Iterator[Line | None]:
-    """Yield the elements of a JSON array, which is valid as a whole if this ends."""
+def _array(raw: bytes) -> Generator[Line | None, None, None]:
+    """Yield the elements of a JSON array, and None after each piece of blanks.
+
+    The array is valid as a whole if this ends.
+    """
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise invalid_field("", f"must be UTF-8; byte {error.start} is not valid") from None
-    place = _after_space(text, 0)
+    place = yield from _after_space(text, 0)
     if text[place : place + 1] != "[":
         raise invalid_field("", f"must be an array of events; for one event a line send {NDJSON}")
-    place = _after_space(text, place + 1)
+    place = yield from _after_space(text, place + 1)
     number = 0
     if text[place : place + 1] == "]":
-        _require_end(text, place + 1)
+        yield from _require_end(text, place + 1)
         return
     while True:
         number += 1
         end = _end_of_element(text, place, number)
         yield Line(number, text[place:end].encode())
-        place = _after_space(text, end)
+        place = yield from _after_space(text, end)
         following = text[place : place + 1]
         if following == "]":
-            _require_end(text, place + 1)
+            yield from _require_end(text, place + 1)
             return
         if following != ",":
             raise _not_json(f"expected a comma or ] after event {number}")
-        place = _after_space(text, place + 1)
+        place = yield from _after_space(text, place + 1)
 
 
 def _end_of_element(text: str, start: int, number: int) -> int:
@@ -168,14 +173,20 @@ def _end_of_element(text: str, start: int, number: int) -> int:
     )
 
 
-def _after_space(text: str, place: int) -> int:
-    space = _SPACE.match(text, place)
-    assert space is not None, "no space is a match, too"
-    return space.end()
+def _after_space(text: str, place: int) -> Generator[None, None, int]:
+    """Return where the blanks that begin at `place` end; yields after each full piece of them."""
+    while True:
+        space = _SPACE.match(text, place)
+        assert space is not None, "no space is a match, too"
+        if space.end() - place < _PIECE:
+            return space.end()
+        place = space.end()
+        yield
 
 
-def _require_end(text: str, place: int) -> None:
-    if _after_space(text, place) < len(text):
+def _require_end(text: str, place: int) -> Generator[None, None, None]:
+    end = yield from _after_space(text, place)
+    if end < len(text):
         raise _not_json("there is more after the array")
 
 

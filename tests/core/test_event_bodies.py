@@ -83,6 +83,29 @@ def test_each_event_is_a_step_of_its_own(media_type: str) -> None:
     assert sum(1 for _ in bodies.split(raw.encode(), media_type)) >= MAX_EVENTS
 
 
+@pytest.mark.parametrize(
+    ("raw", "media_type"),
+    [
+        (b"\n" * MAX_EVENTS + b"{}", NDJSON),
+        (b" " * 1_000_000 + b"[{}]", JSON),
+        (b"[" + b" " * 1_000_000 + b"{}]", JSON),
+        (b"[{}" + b" " * 1_000_000 + b"]", JSON),
+        (b"[{}]" + b" " * 1_000_000, JSON),
+    ],
+    ids=[
+        "lines",
+        "before an array",
+        "before an event",
+        "after an event",
+        "at the end",
+    ],
+)
+def test_blanks_are_passed_over_in_many_steps(raw: bytes, media_type: str) -> None:
+    steps = bodies.split(raw, media_type)
+
+    assert sum(1 for _ in steps) > 50
+
+
 def test_a_chunk_is_bounded_by_events_and_by_bytes() -> None:
     wide = json.dumps({"x": "y" * 30_000})
     body = body_of("\n".join([wide] * 5 + ["{}"] * 20).encode(), NDJSON)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from cardledger.ledger.messaging.inbox import Lane
-from cardledger.workers.client import Unreadable, jsonl, parsing
+from cardledger.workers.client import Numbered, Unreadable, jsonl, parsing
 from cardledger.workers.client.parsing import MalformedSubmission
 
 
@@ -23,6 +23,17 @@ def test_a_line_that_is_no_object_is_described_with_its_place(content: bytes, de
 
     assert isinstance(event, Unreadable)
     assert event.detail == detail
+
+
+def test_a_long_blank_line_is_not_passed_over_with_what_follows_it() -> None:
+    splitter = jsonl.Splitter()
+    lines = [*splitter.feed(b" " * (jsonl.MAX_LINE + 1) + b'{"a": 1}\n{"b": 2}\n')]
+
+    first, second = jsonl.parse(lines)
+
+    assert isinstance(first, Unreadable)
+    assert first.detail == f"line 1: longer than {jsonl.MAX_LINE} bytes"
+    assert second == Numbered(2, {"b": 2})
 
 
 def test_all_wrong_fields_of_a_line_are_reported_with_its_number() -> None:

@@ -78,7 +78,7 @@ def is_blank(line: Line) -> bool:
 def _content(line: Line) -> bytes:
     """Return what `line` holds; nothing when it is blank."""
     content = line.content.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.content
-    return content if content.strip() else b""
+    return content if line.is_cut or content.strip() else b""
 
 
 def _parse(line: Line, content: bytes) -> Event:

@@ -204,7 +204,8 @@ class Client:
         batch: list[Submission | MalformedSubmission] = []
         for event in events:
             batch.append(parsing.parse(event, _id(platform_id), lane))
-            if len(batch) % _AT_A_TIME == 0:
+            is_malformed = isinstance(batch[-1], MalformedSubmission)  # Its explanation takes long.
+            if is_malformed or len(batch) % _AT_A_TIME == 0:
                 await asyncio.sleep(0)  # Others have their turn.
         if not batch:
             return []
