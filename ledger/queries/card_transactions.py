@@ -204,12 +204,12 @@ def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[Colu
         yield columns.debt_id.is_not(None)
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
-    # `CardTransaction.pays_account`.
-    is_credit = or_(
-        and_(columns.authorizations == 0, columns.settlement_count == 0),
-        func.coalesce(columns.closed_by, "") == Closure.CREDITED.value,
-    )
     if filters.direction is not None:
+        # `CardTransaction.pays_account`.
+        is_credit = or_(
+            and_(columns.authorizations == 0, columns.settlement_count == 0),
+            func.coalesce(columns.closed_by, "") == Closure.CREDITED.value,
+        )
         yield is_credit if filters.direction == "CREDIT" else not_(is_credit)
     if filters.created_from is not None:
         yield columns.created_at >= filters.created_from

@@ -5,9 +5,9 @@ on its time where a view hides them. What stopped at a limit says so: it is "at 
 
 Rates are counted by the time of the decision and of the delivery, whenever the message was
 accepted: decisions at the physical end of their table, which is append-only and has no index by
-time; rejections and deliveries by the newest ids of the platform. More and more of them are read
-until one is older than the intervals that are asked for, or the limit is reached; a caller adds
-them up over time. Deliveries to an endpoint that is far behind may be missed beside newer ones of
+time; rejections and deliveries by the newest ids of the platform. They are read back to one that is
+older than the intervals that are asked for, or to the limit; a caller adds them up over time.
+Deliveries to an endpoint that is far behind may be missed beside newer ones of
 other endpoints.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -33,8 +33,11 @@ ROW_LIMIT = 10_000
 RATE_ROWS: Final = (2_000, 12_000, 50_000)
 """Rejections or deliveries of a platform that a look at the rates reads, from try to try."""
 
-RATE_PAGES: Final = (50, 300, 1_200)
-"""Pages of decisions, of all platforms, that a look at the rates reads: some forty each."""
+RATE_PAGES: Final = (25, 50, 75, 100, 150, 200, 300, 400, 500, 600, 800, 1_000, 1_200)
+"""Pages of decisions, of all platforms, that a look at the rates reads: the first that is enough.
+
+A page has some forty.
+"""
 
 REJECTED = "REJECTED"
 """The outcome of a rejection, among those of the decisions."""
@@ -54,62 +57,74 @@ AGES: Final = ("0–1 days", "2–3 days", "4–7 days", "8–14 days", "over 14
 _WAITED: Final = timedelta(days=1)  # What was accepted earlier is not looked for.
 
 
-def _by_interval(recent: str, is_whole: str) -> str:
-    """Return the statement of how many there were of each name, in each interval.
+_BY_INTERVAL: Final = f"""
+    SELECT floor(extract(epoch FROM at) / {INTERVAL_S})::bigint AS place, name, count(*) AS number
+"""
 
-    `recent` are the newest rows of the platform, and more, with their time `at`; `is_whole` says
+# The table, not the view of a platform, through which its physical end cannot be read. Of others
+# nothing is returned. The smallest tail that begins with an older row is enough.
+_DECISIONS: Final = f"""
+    WITH tails AS MATERIALIZED (
+        SELECT greatest(
+            pg_relation_size('{{tables}}.outcomes'::regclass)
+                / CAST(current_setting('block_size') AS bigint) - size, 0
+        ) AS page
+        FROM unnest(CAST(:sizes AS int[])) AS size
+    ),
+    start AS MATERIALIZED (
+        SELECT max(page) FILTER (WHERE first_at < :since) AS enough, min(page) AS most
+        FROM (
+            SELECT page, (
+                SELECT recorded_at FROM {{tables}}.outcomes
+                WHERE ctid >= CAST('(' || page || ',0)' AS tid)
+                    AND ctid < CAST('(' || page + 1 || ',0)' AS tid)
+                LIMIT 1
+            ) AS first_at
+            FROM tails
+        ) probed
+    )
+    SELECT counted.place, counted.name, counted.number,
+        start.enough IS NOT NULL OR start.most = 0 AS is_whole
+    FROM start LEFT JOIN (
+        {_BY_INTERVAL}
+        FROM (
+            SELECT recorded_at AS at, outcome AS name FROM {{tables}}.outcomes
+            WHERE ctid >= (SELECT CAST('(' || coalesce(enough, most) || ',0)' AS tid) FROM start)
+                AND recorded_at >= :since AND platform_id = :platform
+        ) recent
+        GROUP BY place, name
+    ) counted ON true
+"""
+
+
+def _newest_by_interval(recent: str) -> str:
+    """Return the statement of how many of `recent` rows there were of each name and interval.
+
+    They are the newest rows of the platform, `:size` of them, with their time `at`; `is_whole` says
     whether older ones need not be read.
     """
     return f"""
-        WITH {recent}, reached AS (SELECT {is_whole} AS is_whole FROM recent)
+        WITH recent AS MATERIALIZED ({recent} ORDER BY id DESC LIMIT :size),
+        reached AS (SELECT count(*) < :size OR min(at) < :since AS is_whole FROM recent)
         SELECT counted.place, counted.name, counted.number, reached.is_whole
         FROM reached LEFT JOIN (
-            SELECT floor(extract(epoch FROM at) / {INTERVAL_S})::bigint AS place, name,
-                count(*) AS number
-            FROM recent WHERE at >= :since AND platform_id = :platform
-            GROUP BY place, name
+            {_BY_INTERVAL} FROM recent WHERE at >= :since GROUP BY place, name
         ) counted ON true
     """
 
 
-# The table, not the view of a platform, through which its physical end cannot be read. Of others
-# nothing is returned.
-_DECISIONS: Final = _by_interval(
-    """
-    start AS MATERIALIZED (
-        SELECT greatest(
-            pg_relation_size('{tables}.outcomes'::regclass)
-                / CAST(current_setting('block_size') AS bigint) - :size, 0
-        ) AS page
-    ),
-    recent AS MATERIALIZED (
-        SELECT recorded_at AS at, outcome AS name, platform_id FROM {tables}.outcomes
-        WHERE ctid >= (SELECT CAST('(' || page || ',0)' AS tid) FROM start)
-    )
-    """,
-    "(SELECT page = 0 FROM start) OR min(at) < :since",
-)
-
-_REJECTIONS: Final = _by_interval(
+_REJECTIONS: Final = _newest_by_interval(
     f"""
-    recent AS MATERIALIZED (
-        SELECT recorded_at AS at, '{REJECTED}' AS name, platform_id FROM rejections
-        WHERE platform_id = :platform AND id >= :first
-        ORDER BY id DESC LIMIT :size
-    )
-    """,
-    "count(*) < :size OR min(at) < :since",
+    SELECT recorded_at AS at, '{REJECTED}' AS name FROM rejections
+    WHERE platform_id = :platform AND id >= :first
+    """
 )
 
-_DELIVERED: Final = _by_interval(
+_DELIVERED: Final = _newest_by_interval(
     """
-    recent AS MATERIALIZED (
-        SELECT delivered_at AS at, 'DELIVERED' AS name, platform_id FROM webhook_deliveries
-        WHERE platform_id = :platform AND state = 'DELIVERED' AND id >= :first
-        ORDER BY id DESC LIMIT :size
-    )
-    """,
-    "count(*) < :size OR min(at) < :since",
+    SELECT delivered_at AS at, 'DELIVERED' AS name FROM webhook_deliveries
+    WHERE platform_id = :platform AND state = 'DELIVERED' AND id >= :first
+    """
 )
 
 _INBOX: Final = """
@@ -276,9 +291,9 @@ async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetim
     values = {"platform": platform_id, "since": since, "first": first_id_at(since - _WAITED)}
     outcomes = _DECISIONS.format(tables=await _tables_of(connection))
     async with limited(connection, LOOK_LIMIT_MS):
-        decided = await _counted(connection, outcomes, values, RATE_PAGES)
-        rejected = await _counted(connection, _REJECTIONS, values, RATE_ROWS)
-        delivered = await _counted(connection, _DELIVERED, values, RATE_ROWS)
+        decided = await _counted(connection, outcomes, values | {"sizes": [*RATE_PAGES]})
+        rejected = await _newest(connection, _REJECTIONS, values)
+        delivered = await _newest(connection, _DELIVERED, values)
     decisions: dict[int, dict[str, int]] = {}
     for place, name, number in [*decided.numbers, *rejected.numbers]:
         decisions.setdefault(place, {})[name] = number
@@ -296,15 +311,22 @@ class _Counted:
     is_whole: bool
 
 
-async def _counted(
-    connection: AsyncConnection, statement: str, values: Mapping[str, Any], sizes: Sequence[int]
+async def _newest(
+    connection: AsyncConnection, statement: str, values: Mapping[str, Any]
 ) -> _Counted:
-    """Return what `statement` counts with the first of `sizes` that is enough, or the last."""
-    rows: Sequence[Row[Any]] = ()
-    for size in sizes:
-        rows = (await connection.execute(text(statement), {**values, "size": size})).all()
-        if rows[0].is_whole:
+    """Return what `statement` counts of the first of `RATE_ROWS` that are enough, or the last."""
+    found = _Counted(numbers=(), is_whole=False)
+    for size in RATE_ROWS:
+        found = await _counted(connection, statement, {**values, "size": size})
+        if found.is_whole:
             break
+    return found
+
+
+async def _counted(
+    connection: AsyncConnection, statement: str, values: Mapping[str, Any]
+) -> _Counted:
+    rows = (await connection.execute(text(statement), values)).all()
     return _Counted(
         numbers=[(row.place, row.name, row.number) for row in rows if row.place is not None],
         is_whole=bool(rows[0].is_whole),
