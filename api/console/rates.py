@@ -23,7 +23,7 @@ WINDOW: Final = timedelta(minutes=15)
 """The time that is remembered."""
 
 _PLACES: Final = int(WINDOW.total_seconds()) // INTERVAL_S
-_READ_AGAIN: Final = 2  # Intervals: no database transaction takes as long.
+_READ_AGAIN: Final = 3  # Intervals; what is committed, or reaches a replica, later is not counted.
 _PLATFORMS: Final = 100
 
 

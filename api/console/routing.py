@@ -37,7 +37,7 @@ SEE_OTHER: Final = 303
 LIMITED_PAUSE_S: Final = 0.25
 """How long a refusal for too many requests waits, which a person does not notice.
 
-A flood would otherwise have its pages rendered as fast as its connections allow.
+So a flood has four pages a second rendered on a connection, instead of as many as possible.
 """
 
 _log = structlog.get_logger()

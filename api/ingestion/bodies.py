@@ -38,7 +38,7 @@ _LINES: Final = frozenset(
 
 _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 _WINDOW: Final = 4 * 1024  # Characters in which most elements of an array end.
-_PIECE: Final = 16 * 1024  # Bytes that are cut into events at once, each of which may be a line.
+_PIECE: Final = 16 * 1024  # Bytes that are cut into lines at once, or blanks that are passed over.
 _SPACE: Final = re.compile(rf"[ \t\n\r]{{0,{_PIECE}}}")
 
 
@@ -95,8 +95,9 @@ def media_type_of(request: Request) -> str:
 
 
 def split(raw: bytes, media_type: str) -> Generator[None, None, Body]:
-    """Return the events of `raw`, those of NDJSON without parsing them, in steps of an event.
+    """Return the events of `raw`, those of NDJSON without parsing them.
 
+    A step passes over an event, a blank line or a piece of blanks.
     Raises: ApiError INVALID_INPUT when there are none or too many, or when an array is not valid
     JSON.
     """

@@ -1,10 +1,8 @@
 """Filters by ids that callers send, which may be of another platform."""
 
-from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, ScalarSelect, Table, any_, func, select
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -17,9 +15,9 @@ def own(table: Table, key: Id, *, platform_id: Id, column: str = "id") -> Scalar
     one. With the id itself PostgreSQL may read all that the other platform has of it before it
     filters by platform, and the time of the response tells how much that is.
     """
-    columns = _columns(table)
+    columns = table.c
     own_row = select(columns[column]).where(columns.id == key, columns.platform_id == platform_id)
-    return own_row.correlate(None).scalar_subquery()
+    return own_row.correlate(None).scalar_subquery()  # A query around may read the same table.
 
 
 def is_of_customer(
@@ -30,17 +28,8 @@ def is_of_customer(
     They are an array, found first: with a join PostgreSQL may instead read all rows of the platform
     in their order, and ask of each whose it is.
     """
-    columns = _columns(tables.customers)
+    columns = tables.customers.c
     keys = select(columns.id).where(
         columns.platform_id == platform_id, columns.platform_customer_id == platform_customer_id
     )
     return column == any_(func.array(keys.correlate(None).scalar_subquery()))
-
-
-@cache
-def _columns(table: Table) -> ReadOnlyColumnCollection[str, Any]:
-    """Return the columns of an alias of `table`: a query around may read the same table.
-
-    SQLAlchemy copies all columns for an alias, in a millisecond.
-    """
-    return table.alias().c

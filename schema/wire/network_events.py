@@ -364,6 +364,9 @@ def body_of(event: NetworkEvent) -> dict[str, Any]:
 
 
 _MAX_EXPLAINED: Final = 1000  # Errors: Pydantic takes five microseconds to describe each.
+_TOO_MANY: Final = (
+    f"more than {_MAX_EXPLAINED:,} fields are not valid; send only fields of the event's type"
+)
 _NO_TYPE: Final = frozenset({"union_tag_not_found", "union_tag_invalid"})
 
 
@@ -371,19 +374,20 @@ def explain_event(event: object, error: ValidationError) -> str:
     """Return in one line all that is wrong with `event`, by the names of the wire.
 
     Without a valid type, the fields that every type has are checked all the same. More than a
-    thousand errors are only counted.
+    thousand errors are not named.
     """
     if error.error_count() > _MAX_EXPLAINED:
-        return f"{error.error_count()} fields are not valid; send only fields of the event's type"
+        return _TOO_MANY
     found = error.errors(include_url=False, include_input=False)
     if found[0]["type"] in _NO_TYPE:
         try:
             _NetworkEvent.model_validate(event)
         except ValidationError as of_fields:
-            if of_fields.error_count() <= _MAX_EXPLAINED:
-                more = of_fields.errors(include_url=False, include_input=False)
-                # A field that some type has is not known here.
-                found += [each for each in more if each["type"] != "extra_forbidden"]
+            if of_fields.error_count() > _MAX_EXPLAINED:
+                return f"{explain_all(found)}; {_TOO_MANY}"
+            more = of_fields.errors(include_url=False, include_input=False)
+            # A field that some type has is not known here.
+            found += [each for each in more if each["type"] != "extra_forbidden"]
     return explain_all(found)
 
 

@@ -206,7 +206,8 @@ class LoopWatch:
         """Assert that nothing of `requests` takes the event loop longer than the limit.
 
         They are repeated where it seems so: a virtual machine may count what it waited for its
-        host as time of the thread that ran, but hardly three times in a row.
+        host as time of the thread that ran, but hardly three times in a row. So what blocks it
+        once only, as the first use of a statement does, is not found.
         """
         took_s = list[float]()
         while len(took_s) < 3:

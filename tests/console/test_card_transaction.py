@@ -341,7 +341,7 @@ def test_many_large_rejections_do_not_block_the_event_loop(
         shown(viewer.get(path))  # Compiles the template.
         token = purchase["issuerTransactionToken"]
         reject_many(database_url, api, purchase["cardId"], token, size=size)
-        watch.assert_not_blocked_by(lambda: viewer.get(path))
+        watch.assert_not_blocked_by(lambda: shown(viewer.get(path)))
         page = shown(viewer.get(path))
 
     assert read_bytes[-1] <= purchase_messages.BODIES_BYTES

@@ -83,6 +83,7 @@ def test_decisions_are_read_up_to_a_limit_whose_they_are(
     whole = counts(config, crowd)
     of_other = counts(config, other)
     monkeypatch.setattr(platform_figures, "RATE_PAGES", (1, 2))
+    monkeypatch.setattr(platform_figures, "RATE_MARGIN", 0)
     some = counts(config, crowd)
     none = counts(config, other)
 
@@ -95,6 +96,34 @@ def test_decisions_are_read_up_to_a_limit_whose_they_are(
         True,
         True,
     ]
+
+
+def test_the_smallest_tail_that_begins_with_an_older_decision_is_enough(
+    config: ApiConfig,
+    crowded: tuple[Id, Id],
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, other = crowded
+    of_old = _OUTCOMES.replace("now()", "now() - interval '1 hour'")
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(of_old, [new_id(), other, new_id(), 1_000])
+        owner.execute(_OUTCOMES, [new_id(), other, new_id(), 300])
+    monkeypatch.setattr(platform_figures, "RATE_MARGIN", 0)
+
+    def counted(*pages: int) -> tuple[int, bool]:
+        monkeypatch.setattr(platform_figures, "RATE_PAGES", pages)
+        found = counts(config, other)
+        return total(found).get("APPLIED", 0), found.are_decisions_capped
+
+    few, is_capped = counted(1)
+    assert 0 < few < 300
+    assert is_capped
+    # Before the old ones are new ones of the fixture: another tail would count as many.
+    assert counted(1, 2, 12, 20, 50_000) == (300, False)
+    # A margin is read before the tail.
+    monkeypatch.setattr(platform_figures, "RATE_MARGIN", 20)
+    assert counted(1) == (300, True)
 
 
 def test_what_was_accepted_long_before_counts_when_it_is_decided(

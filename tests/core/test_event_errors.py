@@ -1,6 +1,5 @@
 """What is wrong with an event is said at once, in the words of the wire."""
 
-import re
 from typing import Any
 
 import pytest
@@ -60,16 +59,11 @@ def test_twenty_wrong_fields_are_named_and_the_rest_counted() -> None:
 
 
 @pytest.mark.parametrize("type_", ["CLEARING", "DANCE"])
-def test_thousands_of_wrong_fields_are_only_counted(type_: str) -> None:
+def test_thousands_of_wrong_fields_are_not_named(type_: str) -> None:
     """Pydantic takes longer to describe them than an event may take the event loop."""
+    too_many = "more than 1,000 fields are not valid; send only fields of the event's type"
     text = explained(CLEARING | {f"f{number}": 0 for number in range(5000)} | {"type": type_})
 
+    assert text.endswith(too_many)
+    assert text.startswith("more than 1,000 " if type_ == "CLEARING" else "type must be one of ")
     assert len(text) < 400
-    assert ("5000 fields are not valid" in text) == (type_ == "CLEARING")
-
-
-def test_long_names_leave_room_for_the_count() -> None:
-    text = explained(CLEARING | {f"{number}".zfill(400): 0 for number in range(500)})
-
-    assert len(text) <= 2_000 - len("line 1000000000: ")
-    assert re.search(r"; and 49\d more$", text)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
+from time import monotonic
 from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
@@ -46,7 +47,7 @@ from cardledger.workers.signals.repeated_warning import RepeatedWarning
 from cardledger.workers.tracing import spans
 
 _GATHER_S: Final = 0.005
-_AT_A_TIME: Final = 25  # Events that are parsed without a pause, in some milliseconds.
+_TURN_S: Final = 0.002  # Of the event loop, for which events are parsed without a pause.
 _GROUP: Final = 50  # Outcomes that are reported together.
 _NOT_DECIDED: Final = "not decided yet; ask for its outcome later, by source and reference"
 
@@ -202,11 +203,12 @@ class Client:
     ) -> list[Submission | MalformedSubmission]:
         """Do as `enqueue` does, for `in_order`."""
         batch: list[Submission | MalformedSubmission] = []
+        end = monotonic() + _TURN_S
         for event in events:
             batch.append(parsing.parse(event, _id(platform_id), lane))
-            is_malformed = isinstance(batch[-1], MalformedSubmission)  # Its explanation takes long.
-            if is_malformed or len(batch) % _AT_A_TIME == 0:
+            if monotonic() > end:
                 await asyncio.sleep(0)  # Others have their turn.
+                end = monotonic() + _TURN_S
         if not batch:
             return []
         self._queue(batch, lane)

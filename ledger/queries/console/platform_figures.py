@@ -36,8 +36,11 @@ RATE_ROWS: Final = (2_000, 12_000, 50_000)
 RATE_PAGES: Final = (25, 50, 75, 100, 150, 200, 300, 400, 500, 600, 800, 1_000, 1_200)
 """Pages of decisions, of all platforms, that a look at the rates reads: the first that is enough.
 
-A page has some forty.
+A page has some forty rows.
 """
+
+RATE_MARGIN: Final = 50
+"""Pages that are read before those: each connection of a worker fills a page of its own."""
 
 REJECTED = "REJECTED"
 """The outcome of a rejection, among those of the decisions."""
@@ -59,10 +62,11 @@ _WAITED: Final = timedelta(days=1)  # What was accepted earlier is not looked fo
 
 _BY_INTERVAL: Final = f"""
     SELECT floor(extract(epoch FROM at) / {INTERVAL_S})::bigint AS place, name, count(*) AS number
-"""
+"""  # The columns of a query of rows with a time `at` and a name, grouped by place and name.
 
 # The table, not the view of a platform, through which its physical end cannot be read. Of others
-# nothing is returned. The smallest tail that begins with an older row is enough.
+# nothing is returned. The smallest tail that begins with an older row is enough: a newer row before
+# its margin is missed.
 _DECISIONS: Final = f"""
     WITH tails AS MATERIALIZED (
         SELECT greatest(
@@ -89,7 +93,10 @@ _DECISIONS: Final = f"""
         {_BY_INTERVAL}
         FROM (
             SELECT recorded_at AS at, outcome AS name FROM {{tables}}.outcomes
-            WHERE ctid >= (SELECT CAST('(' || coalesce(enough, most) || ',0)' AS tid) FROM start)
+            WHERE ctid >= (
+                SELECT CAST('(' || greatest(coalesce(enough, most) - :margin, 0) || ',0)' AS tid)
+                FROM start
+            )
                 AND recorded_at >= :since AND platform_id = :platform
         ) recent
         GROUP BY place, name
@@ -291,7 +298,8 @@ async def counts(connection: AsyncConnection, *, platform_id: Id, since: datetim
     values = {"platform": platform_id, "since": since, "first": first_id_at(since - _WAITED)}
     outcomes = _DECISIONS.format(tables=await _tables_of(connection))
     async with limited(connection, LOOK_LIMIT_MS):
-        decided = await _counted(connection, outcomes, values | {"sizes": [*RATE_PAGES]})
+        tail = {"sizes": [*RATE_PAGES], "margin": RATE_MARGIN}
+        decided = await _counted(connection, outcomes, values | tail)
         rejected = await _newest(connection, _REJECTIONS, values)
         delivered = await _newest(connection, _DELIVERED, values)
     decisions: dict[int, dict[str, int]] = {}
