@@ -1,18 +1,24 @@
-"""A guard on every request: while it holds a database connection it waits for the database only.
+"""A guard on every request: what it holds while it waits, and for what.
 
-Connections are few and shared by all platforms. A request that waits for a receiver, Redis, a lock
-or a second connection while it holds one takes the connection from everybody else.
+While it holds a database connection it waits for the database only. Connections are few
+and shared by all platforms: a request that waits for a receiver, Redis, a lock or a second
+connection while it holds one takes the connection from all others.
+
+Slots are few as well, each for its kind of work: what waits for a worker takes none of those that
+read or write rows.
 
 The request's coroutine is driven by hand: each time it is suspended, this module looks whether its
 task holds a connection of a SQLAlchemy pool, and whether psycopg is what it waits for.
 """
 
 import asyncio
+import re
 import sys
 import types
 from asyncio import Task
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator
+from contextlib import asynccontextmanager
 from functools import cache, wraps
 from threading import Lock
 from typing import Any, Final
@@ -23,6 +29,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.pool import Pool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cardledger.api.fair_slots import FairSlots, Work
+from cardledger.schema.ids import Id
+from cardledger.workers.client import Client
+
 _HOLDER: Final = "holder"
 _BLOCKING: Final = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen")
 """Audit events of calls that block the whole event loop."""
@@ -30,6 +40,10 @@ _BLOCKING: Final = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen")
 _held: Final[Counter[Task[Any]]] = Counter()
 _in_database: Final[Counter[Task[Any]]] = Counter()
 _guarded: Final[dict[Task[Any], str]] = {}
+_work: Final[dict[Task[Any], Work]] = {}
+
+# Most of them write a row; one that is executed at once leaves its slot after half a second.
+_MAY_WAIT: Final = re.compile(r"POST /[0-9-]+/quotes")
 _violations: Final[list[str]] = []
 _installing: Final = Lock()
 
@@ -92,8 +106,8 @@ def _innermost(awaiting: object) -> str:
     return f"{place} -> {type(awaiting).__name__}"
 
 
-def _note(task: Task[Any], problem: str) -> None:
-    _violations.append(f"{_guarded[task]} holds a database connection and {problem}")
+def _note(task: Task[Any], problem: str, holds: str = "a database connection") -> None:
+    _violations.append(f"{_guarded[task]} holds {holds} and {problem}")
 
 
 @cache
@@ -106,6 +120,8 @@ def _install() -> None:
     _follow(psycopg.AsyncConnection, "wait")
     _follow(AsyncConnection, "__aexit__")
     sys.addaudithook(_blocking)
+    _follow_slots()
+    _follow_outcomes()
 
 
 def _follow(owner: type, name: str) -> None:
@@ -123,6 +139,48 @@ def _follow(owner: type, name: str) -> None:
             _less(_in_database, task)
 
     setattr(owner, name, followed)
+
+
+def _follow_slots() -> None:
+    """Know of every request what its slot is for."""
+    take = FairSlots.take
+
+    @asynccontextmanager
+    async def followed(
+        slots: FairSlots, platform_id: Id, what: str, work: Work
+    ) -> AsyncIterator[None]:
+        task = asyncio.current_task()
+        async with take(slots, platform_id, what, work):
+            if task not in _guarded:
+                yield
+                return
+            assert task is not None
+            _work[task] = work
+            try:
+                yield
+            finally:
+                del _work[task]
+
+    setattr(FairSlots, "take", followed)  # noqa: B010 - no assignment to a method is typed
+
+
+def _follow_outcomes() -> None:
+    """Note of every wait for a worker in whose slot it is."""
+    outcomes = Client._outcomes
+
+    @wraps(outcomes)
+    async def followed(client: Client, futures: Any) -> Any:  # noqa: ANN401 - handed through
+        task = asyncio.current_task()
+        if task is not None and _waits_in_wrong_slot(task):
+            _note(task, "waits for a worker", f"a slot of what {_work[task].value}")
+        return await outcomes(client, futures)
+
+    setattr(Client, "_outcomes", followed)  # noqa: B010 - no assignment to a method is typed
+
+
+def _waits_in_wrong_slot(task: Task[Any]) -> bool:
+    is_event = _work.get(task, Work.EVENT) is Work.EVENT
+    return not is_event and _MAY_WAIT.fullmatch(_guarded[task]) is None
 
 
 def _checked_out(_connection: object, record: Any, _proxy: object) -> None:  # noqa: ANN401

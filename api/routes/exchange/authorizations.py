@@ -35,7 +35,7 @@ _ERRORS: Final[Mapping[int | str, Any]] = error_responses(
 
 
 @router.post("/quotes/{quote_id}/authorize", response_model=QuoteResource, responses={**_ERRORS})
-@requires(Permission.TRANSACT, prepare=outside.ask_again)
+@requires(Permission.TRANSACT, prepare=outside.ask_again, waits=True)
 async def authorize_quote(quote_id: QuoteId, body: ScaAnswer, call: PlatformCall) -> Response:
     """Authorize a quote with the code that its customer has received, or with a passkey.
 

@@ -66,7 +66,7 @@ async def approve_transaction(
     response_model=TransactionResource,
     responses=transactions.DECISION_ERRORS,
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, waits=True)
 async def reject_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: RejectRequest | None = None
 ) -> Response:
