@@ -73,9 +73,10 @@ and its clearing with a tip, as a file:
 ## Submit
 
 **A file**, one event a line: `cardledger submit events.jsonl > outcomes.jsonl`, or `-` for standard
-input. UTF-8; a line has at most {MAX_LINE:,} bytes and {MAX_DEPTH} levels; blank lines are skipped.
-Outcomes are printed one a line, in the order of the file. What is wrong with a line is reported
-with its number and all wrong fields at once:
+input. UTF-8; a line, also one of blanks, has at most {MAX_LINE:,} bytes and {MAX_DEPTH} levels.
+Blank lines are skipped. Outcomes are printed one a line, in the order of the file. What is wrong
+with a line is reported with its number and all wrong fields at once, unless they are more than
+1,000:
 
 ```json
 {{"reference":"evt-9","outcome":"REJECTED","reason":"MALFORMED",
