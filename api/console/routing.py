@@ -1,6 +1,5 @@
 """Routes of the console, on which every failure is a page."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -34,26 +33,19 @@ TICKET: Final = "ticket"
 
 SEE_OTHER: Final = 303
 
-LIMITED_PAUSE_S: Final = 0.25
-"""How long a refusal for too many requests waits, which a person does not notice.
-
-So a flood has four pages a second rendered on a connection, instead of as many as possible.
-"""
-
 _log = structlog.get_logger()
 
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
-_LIMITED: Final = 429
 _UNAVAILABLE: Final = 503
 
 _TITLES: Final = {
     _BAD_REQUEST: "That cannot be shown",
     _FORBIDDEN: "Not allowed",
     _NOT_FOUND: "Not found",
-    _LIMITED: "Too many requests",
+    429: "Too many requests",
     _UNAVAILABLE: "Not available now",
 }
 _UNKNOWN: Final = "There is nothing here with this address or id. Check the id, and the platform."
@@ -86,7 +78,6 @@ class ConsoleRoute(APIRoute):
             except NotLoggedInError:
                 return await _login(request)
             except ApiError as error:
-                await pause_if_limited(error)
                 return await failure(request, error.status, error.message)
             except RequestValidationError as error:
                 return await _invalid(request, error)
@@ -110,12 +101,6 @@ def console_router() -> APIRouter:
 def redirect(path: str) -> Response:
     """Return the response that leads to `path`, with a GET."""
     return Response(status_code=SEE_OTHER, headers=HEADERS | {"Location": path})
-
-
-async def pause_if_limited(error: ApiError) -> None:
-    """Wait before the page of `error` if it refuses a caller with too many requests."""
-    if error.status == _LIMITED:
-        await asyncio.sleep(LIMITED_PAUSE_S)
 
 
 async def failure(request: Request, status: int, message: str) -> Response:

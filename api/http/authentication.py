@@ -38,6 +38,13 @@ _GUESSES: Final = 4  # Of callers from addresses over the limit on failures, tog
 FAILURES: Final = "failures"
 """The limit on wrong credentials."""
 
+REFUSAL_PAUSE_S: Final = 0.25
+"""How long the refusal of wrong credentials over that limit waits.
+
+A flood of guesses takes the event loop for four refusals a second on a connection, instead of for
+as many as it can send; a person does not notice.
+"""
+
 _SEND_BASIC: Final = (
     "Send HTTP Basic credentials: the client id as user name, its secret as password."
 )
@@ -105,7 +112,7 @@ class Authenticator:
                 self._outdated(rehash)
             return token
         self._proven.pop(presented.digest, None)  # Revoked: its owner takes turns like a stranger.
-        self.count_failure(address, credential=None if stored is None else client_id)
+        await self.count_failure(address, credential=None if stored is None else client_id)
         raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
 
     async def session_stamp(self, client_id: str, *, address: str = "") -> bytes | None:
@@ -195,7 +202,7 @@ class Authenticator:
                 )
             return found.agent
         self._proven.pop(presented.digest, None)
-        self.count_failure(
+        await self.count_failure(
             address, credential=None if found.agent_id is None else str(found.agent_id)
         )
         message = f"Invalid credentials: unknown token or deleted agent. {_SEND_BEARER}"
@@ -228,12 +235,16 @@ class Authenticator:
         ):
             yield connection
 
-    def count_failure(self, address: str, *, credential: str | None) -> None:
+    async def count_failure(self, address: str, *, credential: str | None) -> None:
         """Count wrong credentials by `credential`, the id in them; None: there is no such id.
 
-        Raises: ApiError RATE_LIMITED when there have been too many.
+        Raises: ApiError RATE_LIMITED when there have been too many, after `REFUSAL_PAUSE_S`.
         """
-        self._limits.admit(FAILURES, _counted_as(address, credential))
+        try:
+            self._limits.admit(FAILURES, _counted_as(address, credential))
+        except ApiError:
+            await asyncio.sleep(REFUSAL_PAUSE_S)
+            raise
 
     def _keep(self, client_id: str, stored: StoredToken | None, until: float) -> None:
         if stored is None:

@@ -91,7 +91,7 @@ def test_a_right_caller_does_not_wait_for_the_look_up_of_a_caller_who_may_be_gue
         authenticator = Authenticator(engine, keys, limits, monotonic=lambda: now)
         await authenticator.token(header(tenant))
         now = 5.0
-        authenticator.count_failure("10.0.0.1", credential=tenant.client_id)
+        await authenticator.count_failure("10.0.0.1", credential=tenant.client_id)
         async with AsyncExitStack() as stack:
             for _ in range(4):  # All turns of those who may be guessing.
                 turn = authenticator.looking_up("10.0.0.1", tenant.client_id, b"")
@@ -183,7 +183,7 @@ def test_callers_with_an_id_over_the_limit_take_turns_at_the_database(
         engine = async_engine(app_database_url, pool_size=20)
         limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
         authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
-        authenticator.count_failure("10.0.0.1", credential="guessed")
+        await authenticator.count_failure("10.0.0.1", credential="guessed")
         used = Connections(engine)
 
         async def guess() -> None:
@@ -204,7 +204,7 @@ def test_callers_without_an_id_wait_for_no_id_called_none(
         engine = async_engine(app_database_url, pool_size=20)
         limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
         authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
-        authenticator.count_failure("10.0.0.1", credential="None")
+        await authenticator.count_failure("10.0.0.1", credential="None")
         used = Connections(engine)
         callers = (
             authenticator.agent([f"Bearer of an earlier release {n}"], address=f"10.0.1.{n}")

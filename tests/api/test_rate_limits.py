@@ -12,6 +12,7 @@ from redis import Redis
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.http import rate_limits
+from cardledger.api.http.authentication import REFUSAL_PAUSE_S
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.routing import MAX_BODY
@@ -170,6 +171,7 @@ def test_wrong_secrets_of_an_id_are_rate_limited_and_its_right_secret_passes(
     answer = guess(url, tenant, "one more")
     refused(answer, 429, "RATE_LIMITED")
     assert int(answer.headers["retry-after"]) >= 1
+    assert answer.elapsed.total_seconds() >= REFUSAL_PAUSE_S
     ok(guess(url, tenant, tenant.client_secret))
     refused(guess(url, tenant, "and one more"), 429, "RATE_LIMITED")
 
@@ -222,7 +224,9 @@ def test_wrong_device_codes_are_rate_limited_and_right_codes_pass(url: str, tena
     # A code that has been used up is counted by itself.
     for _ in range(FAILURES):
         refused(redeem(url, spent), 400, "INVALID_INPUT")
-    refused(redeem(url, spent), 429, "RATE_LIMITED")
+    answer = redeem(url, spent)
+    refused(answer, 429, "RATE_LIMITED")
+    assert answer.elapsed.total_seconds() >= REFUSAL_PAUSE_S
     ok(redeem(url, code))
 
 

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import httpx2
 import psycopg
 import pytest
 
@@ -13,7 +12,6 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import sessions
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
-from cardledger.api.console.routing import LIMITED_PAUSE_S
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials
 from cardledger.ledger.platforms import console_tickets
@@ -98,10 +96,9 @@ def test_guesses_are_bounded(config: ApiConfig, api: Api) -> None:
         Person(strict) as stranger,
     ):
         wrong = {"client_id": api.tenant.client_id, "client_secret": "clsk_wrong"}
-        answers = [stranger.post("/login", wrong) for _ in range(5)]
+        statuses = [stranger.post("/login", wrong).status_code for _ in range(5)]
 
-    assert [answer.status_code for answer in answers] == [401, 401, 401, 429, 429]
-    assert all(answer.elapsed.total_seconds() >= LIMITED_PAUSE_S for answer in answers[3:])
+    assert statuses == [401, 401, 401, 429, 429]
 
 
 def test_a_token_that_may_not_view_begins_no_session(root: str, config: ApiConfig) -> None:
@@ -320,9 +317,9 @@ def test_guessed_tickets_are_bounded_and_take_few_connections(
     )
     counts: list[int] = []
 
-    def guess(_: int = 0) -> httpx2.Response:
+    def guess(_: int = 0) -> int:
         with Person(strict) as stranger:
-            return stranger.http.get(f"{LOGIN}?ticket={GUESS}")
+            return stranger.http.get(f"{LOGIN}?ticket={GUESS}").status_code
 
     with (
         server(replace(config, failure_limit="3/hour")) as strict,
@@ -330,7 +327,7 @@ def test_guessed_tickets_are_bounded_and_take_few_connections(
         psycopg.connect(database_url, autocommit=True) as observer,
         ThreadPoolExecutor(10) as pool,
     ):
-        answers = [guess() for _ in range(5)]
+        statuses = [guess() for _ in range(5)]
         owner.execute("LOCK TABLE console_tickets IN ACCESS EXCLUSIVE MODE")
         guesses = [pool.submit(guess, number) for number in range(10)]
 
@@ -341,8 +338,7 @@ def test_guessed_tickets_are_bounded_and_take_few_connections(
         eventually(have_waited)
         owner.rollback()
 
-    assert [answer.status_code for answer in answers] == [401, 401, 401, 429, 429]
-    assert all(answer.elapsed.total_seconds() >= LIMITED_PAUSE_S for answer in answers[3:])
+    assert statuses == [401, 401, 401, 429, 429]
     assert 1 <= max(counts) <= 4
 
 

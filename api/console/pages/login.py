@@ -13,7 +13,7 @@ from cardledger.api.console.access import sessions
 from cardledger.api.console.access.context import NotLoggedInError, context_of, cookie_name
 from cardledger.api.console.access.forms import FORM_TOKEN, fields_of
 from cardledger.api.console.html import rendering
-from cardledger.api.console.routing import LOGIN, console_router, pause_if_limited, redirect
+from cardledger.api.console.routing import LOGIN, console_router, redirect
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import IS_HEAD, ApiError
 from cardledger.api.http.rate_limits import address_of
@@ -60,7 +60,6 @@ async def log_in(request: Request) -> Response:
         )
         require(token, Permission.VIEW)
     except ApiError as error:
-        await pause_if_limited(error)
         message = (
             "Unknown client id or wrong secret."
             if error.code is Code.UNAUTHORIZED
@@ -97,7 +96,7 @@ async def _redeem(request: Request, ticket: str, after: str) -> Response:
         )
     if client_id is None:
         # An unknown ticket is a guess, and guesses are bounded as those of secrets are.
-        services.authenticator.count_failure(address_of(request), credential=None)
+        await services.authenticator.count_failure(address_of(request), credential=None)
         return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
     return await _begin(request, client_id, after)
 

@@ -27,14 +27,14 @@ async def _admit(request: Request) -> DeviceCodeContext:
     ) as connection:
         device_code = await device_codes.find(connection, code.candidates)
     if device_code is None:
-        services.authenticator.count_failure(address, credential=None)
+        await services.authenticator.count_failure(address, credential=None)
         raise no_code()
     call = DeviceCodeContext(services=services, device_code=device_code)
     try:
         device_codes.check(device_code, call.now())
     except device_codes.CodeRefusedError as error:
         if not _may_be_repeated(request, device_code, call.now()):
-            refusal = _spent_error(call, error)  # Counted, whatever the response says.
+            refusal = await _spent_error(call, error)  # Counted, whatever the response says.
             raise no_code() if device_code.is_agent_deleted else refusal from None
     return call
 
@@ -74,7 +74,7 @@ async def redeem_agent_device_code(
                 connection, call.device_code, keys=call.keys, at=call.now()
             )
     except device_codes.CodeRefusedError as error:
-        raise _spent_error(call, error) from None
+        raise await _spent_error(call, error) from None
     if connected is None:
         raise no_code()
     response = resource_response(connected)
@@ -86,8 +86,8 @@ def _credential(code_hash: bytes) -> str:
     return f"code:{code_hash.hex()}"
 
 
-def _spent_error(call: DeviceCodeContext, error: device_codes.CodeRefusedError) -> ApiError:
+async def _spent_error(call: DeviceCodeContext, error: device_codes.CodeRefusedError) -> ApiError:
     """Return the error of a code that cannot be redeemed any more, counted by the code."""
     credential = _credential(call.device_code.code_hash)
-    call.services.authenticator.count_failure("", credential=credential)
+    await call.services.authenticator.count_failure("", credential=credential)
     return ApiError(Code.INVALID_INPUT, str(error), details={"reason": error.reason.value})
