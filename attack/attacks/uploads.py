@@ -20,6 +20,7 @@ _FORM: Final = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}
 _LINES: Final = {"Content-Type": "application/x-ndjson"}
 _MEGABYTE: Final = 1 << 20
 _EVENTS_BODY: Final = 8 * _MEGABYTE
+_BLANK_LINE: Final = b" " * 60_000 + b"\n"
 _EVENTS: Final = 10_000
 _CONNECTIONS: Final = 16
 _JUDGED: Final = (400, 409, 413)
@@ -114,7 +115,8 @@ async def _event_files(arena: Arena) -> Strike:
             for place in range(_EVENTS)
         ]
         body = "\n".join(map(json.dumps, events)).encode()
-        return body + b"\n" + b" " * max(0, _EVENTS_BODY - len(body) - 2)
+        # Blank lines, which are passed over: a longer one would be an event of its own.
+        return body + b"\n" + _BLANK_LINE * ((_EVENTS_BODY - len(body) - 1) // len(_BLANK_LINE))
 
     bodies = [lines() for _ in range(8)]
     broken = b"{\n" * _EVENTS
