@@ -107,8 +107,13 @@ def test_the_smallest_tail_that_begins_with_an_older_decision_is_enough(
     _, other = crowded
     of_old = _OUTCOMES.replace("now()", "now() - interval '1 hour'")
     with psycopg.connect(database_url, autocommit=True) as owner:
-        owner.execute(of_old, [new_id(), other, new_id(), 1_000])
-        owner.execute(_OUTCOMES, [new_id(), other, new_id(), 300])
+        for statement, count in (
+            (of_old, 1_000),
+            (_OUTCOMES, 50),
+            (of_old, 1_000),
+            (_OUTCOMES, 300),
+        ):
+            owner.execute(statement, [new_id(), other, new_id(), count])
     monkeypatch.setattr(platform_figures, "RATE_MARGIN", 0)
 
     def counted(*pages: int) -> tuple[int, bool]:
@@ -119,10 +124,11 @@ def test_the_smallest_tail_that_begins_with_an_older_decision_is_enough(
     few, is_capped = counted(1)
     assert 0 < few < 300
     assert is_capped
-    # Before the old ones are new ones of the fixture: another tail would count as many.
-    assert counted(1, 2, 12, 20, 50_000) == (300, False)
+    # A larger tail would count those before the old ones as well.
+    assert counted(1, 2, 12, 28) == (300, False)
+    assert counted(28) == (350, False)
     # A margin is read before the tail.
-    monkeypatch.setattr(platform_figures, "RATE_MARGIN", 20)
+    monkeypatch.setattr(platform_figures, "RATE_MARGIN", 12)
     assert counted(1) == (300, True)
 
 

@@ -7,8 +7,7 @@ Rates are counted by the time of the decision and of the delivery, whenever the 
 accepted: decisions at the physical end of their table, which is append-only and has no index by
 time; rejections and deliveries by the newest ids of the platform. They are read back to one that is
 older than the intervals that are asked for, or to the limit; a caller adds them up over time.
-Deliveries to an endpoint that is far behind may be missed beside newer ones of
-other endpoints.
+Deliveries to an endpoint that is far behind may be missed beside newer ones of other endpoints.
 """
 
 from collections.abc import Mapping, Sequence
