@@ -16,14 +16,14 @@ from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench, Ran
 from cardledger.embedded.database_url import DatabaseUrl
 from cardledger.install import people
-from cardledger.ledger.storage.bulk_writes import Copy
+from cardledger.ledger.storage.bulk_writes import BulkInsert
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.roles import Right
 
 _PART: Final = "closing"
 _MILLION: Final = 1_000_000
-_ENTRIES: Final = Copy(tables.entries)
+_ENTRIES: Final = BulkInsert(tables.entries)
 
 _DAY_LIMIT_S: Final = 20  # Of a million entries.
 _LIMIT_S: Final = 120  # Of ten million.

@@ -402,12 +402,7 @@ class Engine:
         if batch.writes.suspended:
             batch.leave_out(reads.resolved_by_people(connection, batch.writes.suspended))
         with open_days():
-            writes.append(connection, batch.writes, now, self._key)
-        with connection.pipeline():
-            updates = list(writes.change(connection, batch.writes, now))
-            claims.remove(connection, lane, messages)
-        for update in updates:
-            update.check()
+            writes.write(connection, batch.writes, now, self._key, decided=messages)
         if all(message.customer_id >= CANARIES_FROM for message in messages):
             connection.execute(COMMIT_WITHOUT_FLUSH)
         if batch.first_deadline and (

@@ -192,7 +192,7 @@ def quarantine(
     reason = RejectionReason.INTERNAL_ERROR
     rejected = [rejection_of(message, reason, _QUARANTINED, now) for message in messages]
     writes.append_rejections(connection, rejected, key)
-    claims.remove(connection, messages[0].lane, messages)
+    claims.remove(connection, messages)
     _fail_transfers(connection, messages, now)
     # The sender of a payment that cannot arrive gets its money back.
     returned = [payment_messages.returned(message, now) for message in messages]
@@ -213,7 +213,7 @@ def refuse(connection: Connection[Any], forged: Sequence[Message], now: datetime
     """
     reason = RejectionReason.INTERNAL_ERROR
     writes.append_forged(connection, forged, now)
-    claims.remove(connection, forged[0].lane, forged)
+    claims.remove(connection, forged)
     _log.error(
         "forged messages refused",
         count=len(forged),

@@ -265,14 +265,14 @@ def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
         return body
 
 
-def remove(connection: Connection[Any], lane: Lane, messages: Sequence[Message]) -> None:
-    """Delete decided messages of `lane` from their queues."""
+def remove(connection: Connection[Any], messages: Sequence[Message]) -> None:
+    """Delete decided messages, which are of one lane, from their queues."""
     # Not a join with the keys: the planner expects an empty inbox, which it mostly is, and would
     # compare every message with every key.
     connection.execute(
         "DELETE FROM inbox WHERE lane = %s AND shard = ANY(%s) AND id = ANY(%s)",
         [
-            lane,
+            messages[0].lane,
             pg_arrays.integers(sorted({message.shard for message in messages})),
             pg_arrays.uuids([message.id for message in messages]),
         ],

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage import pg_arrays
-from cardledger.ledger.storage.bulk_writes import Copy
+from cardledger.ledger.storage.bulk_writes import BulkInsert
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -236,7 +236,7 @@ async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> 
     return None if row is None else Owner(*row)
 
 
-_INBOX: Final = Copy(tables.inbox)
+_INBOX: Final = BulkInsert(tables.inbox)
 
 
 async def accept_async(
@@ -246,7 +246,7 @@ async def accept_async(
 
     They are accepted once the caller has committed.
     """
-    await _INBOX.write_async(connection, (row_of(message, key) for message in messages))
+    await _INBOX.write_async(connection, [row_of(message, key) for message in messages])
 
 
 def accept(connection: Connection[Any], messages: Sequence[Message], key: InboxKey) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.core.payments.payment import Kind, Terms
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.storage import pg_arrays
-from cardledger.ledger.storage.bulk_writes import BulkUpdate, Copy, SentUpdate
+from cardledger.ledger.storage.bulk_writes import BulkUpdate, BulkInsert, SentUpdate
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
@@ -340,7 +340,7 @@ def advance(connection: Connection[Any], payments: Sequence[Transfer]) -> SentUp
     return _ADVANCE.send(connection, list(map(_progress_row, payments)))
 
 
-_NEW: Final = Copy(tables.transfers, without={"receipt_confirmed_at"})
+_NEW: Final = BulkInsert(tables.transfers, without={"receipt_confirmed_at"})
 _new_row: Final = attrgetter(
     *(column.name for column in tables.transfers.columns if column.name != "receipt_confirmed_at")
 )

@@ -5,7 +5,7 @@ A module of its own so that it can be compiled: some of it runs for every value 
 
 import struct
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
@@ -18,6 +18,7 @@ _NOTHING: Final = Struct("!iiI")
 _NULL: Final = b"\xff\xff\xff\xff"
 _UUID_LENGTH: Final = b"\0\0\0\x10"
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_FIRST_DAY: Final = date(2000, 1, 1).toordinal()
 
 
 def uuids(values: Collection[Id | None]) -> bytes:
@@ -55,6 +56,16 @@ def times(values: Collection[datetime | None]) -> bytes:
     return _packed(values, _time, 1184)
 
 
+def dates(values: Collection[date | None]) -> bytes:
+    """Return `values` as a `date[]`."""
+    return _packed(values, _date, 1082)
+
+
+def byte_strings(values: Collection[bytes | None]) -> bytes:
+    """Return `values` as a `bytea[]`."""
+    return _packed(values, _bytes, 17)
+
+
 def _packed(values: Collection[Any], pack: Callable[[Any], bytes], oid: int) -> bytes:
     body = b"".join([_NULL if value is None else pack(value) for value in values])
     return _array(body, len(values), oid)
@@ -84,8 +95,11 @@ def _uuid(value: Id) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return len(encoded).to_bytes(4, "big") + encoded
+    return _bytes(value.encode())
+
+
+def _bytes(value: bytes) -> bytes:
+    return len(value).to_bytes(4, "big") + value
 
 
 _pack_int4: Final = Struct("!ii").pack
@@ -108,3 +122,7 @@ def _bool(value: bool) -> bytes:  # noqa: FBT001 - a value
 def _time(value: datetime) -> bytes:
     since = value - _EPOCH
     return _pack_int8(8, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+
+
+def _date(value: date) -> bytes:
+    return _pack_int4(4, value.toordinal() - _FIRST_DAY)

@@ -5,7 +5,7 @@ would send them as text, value by value, which takes several times as long.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -48,6 +48,14 @@ class Times(Array):
     """A `timestamptz[]`."""
 
 
+class Dates(Array):
+    """A `date[]`."""
+
+
+class ByteStrings(Array):
+    """A `bytea[]`."""
+
+
 class Numerics(Array):
     """A `numeric[]`, as text: few rows have one."""
 
@@ -82,6 +90,16 @@ def times(values: Collection[datetime | None]) -> Times:
     return Times(pg_array_encoding.times(values))
 
 
+def dates(values: Collection[date | None]) -> Dates:
+    """Return `values` as a `date[]`."""
+    return Dates(pg_array_encoding.dates(values))
+
+
+def byte_strings(values: Collection[bytes | None]) -> ByteStrings:
+    """Return `values` as a `bytea[]`."""
+    return ByteStrings(pg_array_encoding.byte_strings(values))
+
+
 def numerics(values: Collection[Decimal | None]) -> Numerics:
     """Return `values`, which are finite, as a `numeric[]`."""
     items = ",".join("NULL" if value is None else f"{value:f}" for value in values)
@@ -95,6 +113,10 @@ OF_TYPE: Final[dict[str, Callable[[Collection[Any]], Array]]] = {
     "int8": bigints,
     "bool": booleans,
     "timestamptz": times,
+    "date": dates,
+    "bytea": byte_strings,
+    "int2": integers,  # PostgreSQL checks the range when it assigns them.
+    "json": texts,
     "numeric": numerics,
 }
 """The functions above by the type of the values."""
@@ -128,4 +150,6 @@ _register(Integers, 1007)
 _register(Bigints, 1016)
 _register(Booleans, 1000)
 _register(Times, 1185)
+_register(Dates, 1182)
+_register(ByteStrings, 1001)
 adapters.register_dumper(Numerics, type("NumericsDumper", (_TextDumper,), {"oid": 1231}))

@@ -12,7 +12,7 @@ from storm.faults.arena import Arena, Fault, struck_if
 from storm.proxy import Link, Trap
 from storm.system import API, CLIENT, WEBHOOKS, wait_until
 
-_END_OF_COPY: Final = b"c\x00\x00\x00\x04"  # CopyDone of the PostgreSQL protocol.
+_BODY_OF_EVENT: Final = b'"reference":'  # In the parameters of the statement that accepts events.
 _TRAP_S: Final = 6.0
 
 
@@ -214,13 +214,17 @@ CRASHES: Final = (
         is_crash=True,
     ),
     Fault(
-        kind="cut before the end of COPY",
-        strike=_cut_at(_postgres_of(CLIENT), _END_OF_COPY, Trap.BEFORE, "the end of COPY"),
+        kind="cut before the acceptance of events",
+        strike=_cut_at(
+            _postgres_of(CLIENT), _BODY_OF_EVENT, Trap.BEFORE, "the acceptance of events"
+        ),
         is_crash=True,
     ),
     Fault(
-        kind="cut after the end of COPY",
-        strike=_cut_at(_postgres_of(CLIENT), _END_OF_COPY, Trap.AFTER, "the end of COPY"),
+        kind="cut after the acceptance of events",
+        strike=_cut_at(
+            _postgres_of(CLIENT), _BODY_OF_EVENT, Trap.AFTER, "the acceptance of events"
+        ),
         is_crash=True,
     ),
 )

@@ -1,7 +1,7 @@
 """Arrays as they are sent: PostgreSQL reads back what was packed."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import psycopg
@@ -33,6 +33,8 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, .
     st.lists(st.none() | st.booleans()),
     st.lists(st.none() | _times),
     st.lists(st.none() | st.decimals(-(10**12), 10**12, places=12)),
+    st.lists(st.none() | st.dates()),
+    st.lists(st.none() | st.binary(max_size=20)),
 )
 def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one list a type
     connection: psycopg.Connection[tuple[object, ...]],
@@ -43,6 +45,8 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
     booleans: list[bool | None],
     times: list[datetime | None],
     numerics: list[Decimal | None],
+    dates: list[date | None],
+    byte_strings: list[bytes | None],
 ) -> None:
     sent = [
         pg_arrays.uuids(uuids),
@@ -52,11 +56,23 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
         pg_arrays.booleans(booleans),
         pg_arrays.times(times),
         pg_arrays.numerics(numerics),
+        pg_arrays.dates(dates),
+        pg_arrays.byte_strings(byte_strings),
     ]
 
-    row = connection.execute("SELECT %s, %s, %s, %s, %s, %s, %s", sent).fetchone()
+    row = connection.execute("SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s", sent).fetchone()
 
-    assert row == (uuids, texts, integers, bigints, booleans, times, numerics)
+    assert row == (
+        uuids,
+        texts,
+        integers,
+        bigints,
+        booleans,
+        times,
+        numerics,
+        dates,
+        byte_strings,
+    )
 
 
 def test_the_type_is_known_without_a_cast(

@@ -312,7 +312,7 @@ def test_without_redis_a_reused_key_is_rejected_as_the_record_says(
     async def twice(client: Client) -> list[list[Outcome]]:
         await client.submit(events)
         with psycopg.connect(world.url) as outsider:
-            outsider.execute("LOCK TABLE inbox IN SHARE MODE")  # No COPY can commit meanwhile.
+            outsider.execute("LOCK TABLE inbox IN SHARE MODE")  # No event is accepted meanwhile.
             submitted = [asyncio.create_task(client.submit(batch)) for batch in (reused, events)]
             blocked = "SELECT 1 FROM pg_locks WHERE NOT granted"
             await asyncio.to_thread(eventually, lambda: world.rows(blocked))
@@ -388,7 +388,7 @@ def test_a_log_that_fails_does_not_keep_callers_waiting(
         engine = async_engine(through(app_database_url, proxy))
         async with Client(engine, redis_url, secret_key=SECRET_KEY) as client:
             structlog.configure(processors=[_fail], wrapper_class=structlog.BoundLogger)
-            proxy.cut_at(b"COPY", Trap.BEFORE)
+            proxy.cut_at(b"INSERT INTO inbox", Trap.BEFORE)
             async with asyncio.timeout(limit_s()):
                 with pytest.raises(UnavailableError):
                     await client.enqueue([event])

@@ -10,7 +10,7 @@ KINDS: Final = (
     "worker killed",
     "Redis emptied",
     "cut after COMMIT",
-    "cut before the end of COPY",
+    "cut before the acceptance of events",
     "accounts locked by an outsider",
 )
 # A machine under the load of other tests can stop the caller itself past its deadline.
