@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -91,6 +91,11 @@ def main() -> None:
     parser.add_argument(
         "--messages", type=int, default=4_000, help="of each measurement of the engine"
     )
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="start each revision for its turn: the background work of the others is left out",
+    )
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds must be at least 2")
@@ -102,7 +107,8 @@ def main() -> None:
         for part in options.part or _PARTS:
             arguments = (part, str(options.seconds), str(options.messages))
             print(f"\n{part}, {options.rounds} rounds", flush=True)
-            show(options.revisions, measured(paths, arguments, options.rounds))
+            figures = measured(paths, arguments, options.rounds, alone=options.alone)
+            show(options.revisions, figures)
 
 
 def _built(scratch: Path, revision: str) -> str:
@@ -127,18 +133,33 @@ def _built(scratch: Path, revision: str) -> str:
 
 
 def measured(
-    paths: Sequence[str], arguments: Sequence[str], rounds: int
+    paths: Sequence[str], arguments: Sequence[str], rounds: int, *, alone: bool
 ) -> list[dict[str, list[float]]]:
-    """Return the figures of each revision, a value a round; a first round only warms up."""
+    """Return the figures of each revision, a value a round; what is measured first only warms up.
+
+    When `alone`, a revision is started for its turn and stopped after it.
+    """
     figures: list[dict[str, list[float]]] = [defaultdict(list) for _ in paths]
     with ExitStack() as stack:
-        children = [stack.enter_context(_child(path, arguments)) for path in paths]
-        for number in range(rounds + 1):
-            for place in random.sample(range(len(children)), len(children)):
-                for name, value in _asked(children[place], number).items():
-                    if number:
+        children = [] if alone else [stack.enter_context(_warm(path, arguments)) for path in paths]
+        for number in range(1, rounds + 1):
+            for place in random.sample(range(len(paths)), len(paths)):
+                with ExitStack() as turn:
+                    if alone:
+                        child = turn.enter_context(_warm(paths[place], arguments))
+                    else:
+                        child = children[place]
+                    for name, value in _asked(child, number).items():
                         figures[place][name].append(value)
     return figures
+
+
+@contextmanager
+def _warm(path: str, arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """Yield the process of a revision, which has measured once."""
+    with _child(path, arguments) as child:
+        _asked(child, 0)
+        yield child
 
 
 def _child(path: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":

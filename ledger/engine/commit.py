@@ -293,12 +293,12 @@ class Engine:
         others_succeed: bool,
     ) -> list[Decided]:
         try:
-            return self._decide_inside(connection, queues.lane, messages)
+            return self._decide_inside(connection, messages)
         except Exception as error:
             if is_unavailable(error):
                 raise
         try:  # Again: the first failure may be a lost race.
-            return self._decide_inside(connection, queues.lane, messages)
+            return self._decide_inside(connection, messages)
         except Exception as error:
             if not is_fault_of_message(error):
                 raise
@@ -313,7 +313,7 @@ class Engine:
         for neighbour in claimed.messages[1:]:
             try:
                 with connection.transaction(force_rollback=True):
-                    self._decide(connection, queues.lane, [neighbour])
+                    self._decide(connection, [neighbour])
             except (DeadlinePassedError, StaleSnapshotError):
                 return True
             except Exception as error:
@@ -338,7 +338,7 @@ class Engine:
                 messages, unfinished, refused = self._claim(
                     connection, queues, self._batch_size, waits=waits
                 )
-                decided = self._decide(connection, queues.lane, messages)
+                decided = self._decide(connection, messages)
                 return [*refused, *decided], unfinished
 
         return repeated(commit)
@@ -380,18 +380,18 @@ class Engine:
         return self._clock() if self._clock else database_clock.read(connection)
 
     def _decide_inside(
-        self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
+        self, connection: psycopg.Connection[Any], messages: Sequence[Message]
     ) -> list[Decided]:
         """Decide `messages` in a savepoint: a failure leaves the database transaction usable."""
 
         def decide() -> list[Decided]:
             with connection.transaction():
-                return self._decide(connection, lane, messages)
+                return self._decide(connection, messages)
 
         return repeated(decide)
 
     def _decide(
-        self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
+        self, connection: psycopg.Connection[Any], messages: Sequence[Message]
     ) -> list[Decided]:
         if not messages:
             return []

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.core.payments.payment import Kind, Terms
 from cardledger.ledger.core.payments.transfer import FailureReason
 from cardledger.ledger.storage import pg_arrays
-from cardledger.ledger.storage.bulk_writes import BulkUpdate, BulkInsert, SentUpdate
+from cardledger.ledger.storage.bulk_writes import BulkInsert, BulkUpdate, SentUpdate
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 

@@ -4,7 +4,7 @@ Names and types of columns are read off `cardledger.schema.tables`, once, at imp
 tuples in the order of those columns.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 

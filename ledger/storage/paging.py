@@ -81,9 +81,14 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
 
 def in_order(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:
     """Return `query` from the beginning of the page that is `wanted`, in its order."""
-    if wanted.after is not None:
-        query = query.where(key < wanted.after if wanted.newest_first else key > wanted.after)
-    return query.order_by(key.desc() if wanted.newest_first else key)
+    return beyond(query, key, wanted).order_by(key.desc() if wanted.newest_first else key)
+
+
+def beyond(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:
+    """Return `query` from the beginning of the page that is `wanted`, in any order."""
+    if wanted.after is None:
+        return query
+    return query.where(key < wanted.after if wanted.newest_first else key > wanted.after)
 
 
 def made_within(

@@ -31,6 +31,7 @@ STATEMENT_LIMIT_S: Final = 2
 
 _CONNECTIONS: Final = 2
 _WAIT_S: Final = 2.0  # For the turn of a platform, and then for a connection.
+_LIMIT: Final = text("SELECT set_config('statement_timeout', :limit, true)")
 _SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, true)"
 
 
@@ -111,17 +112,22 @@ class SnapshotConnections:
 async def limited(connection: AsyncConnection, limit_ms: int) -> AsyncIterator[None]:
     """Limit the time of statements in the block; a cancelled one ends nothing but the block.
 
-    Shape: of a connection that reads; what the block writes is taken back.
+    Shape: `connection` is one of `snapshot`.
     """
     nested = await connection.begin_nested()
     try:
-        limit = {"limit": f"{limit_ms}ms"}
-        await connection.execute(
-            text("SELECT set_config('statement_timeout', :limit, true)"), limit
-        )
+        await _limit(connection, f"{limit_ms}ms")
         yield
-    finally:
+        await _limit(connection, f"{STATEMENT_LIMIT_S}s")
+    except BaseException:
         await nested.rollback()  # And with it the limit.
+        raise
+    # Not by a roll-back: after one, psycopg prepares all statements of the connection again.
+    await nested.commit()
+
+
+async def _limit(connection: AsyncConnection, limit: str) -> None:
+    await connection.execute(_LIMIT, {"limit": limit})
 
 
 def _problem(error: Exception) -> SnapshotProblem:

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg.pq import PipelineStatus
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -105,10 +104,13 @@ def test_both_statements_write_the_same_rows(
 
 def test_an_insert_in_a_pipeline_reports_its_error_at_the_end(connection: _Connection) -> None:
     out_of_range = (None, None, None, None, 2**15, *[None] * 6)
+    pipeline = connection.pipeline()
+    pipeline.__enter__()
 
-    with pytest.raises(psycopg.errors.NumericValueOutOfRange), connection.pipeline():
-        _INSERT.write(connection, [out_of_range])
-        assert connection.pgconn.pipeline_status == PipelineStatus.ON
+    _INSERT.write(connection, [out_of_range])
+
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange):
+        pipeline.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize("count", [1, FEW_ROWS, FEW_ROWS + 1])

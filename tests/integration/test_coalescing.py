@@ -184,7 +184,10 @@ def test_a_client_that_stops_during_a_write_ends_the_write_in_good_order(
         await cancel(connection, **how)
 
     monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", slowly)
-    writing = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^INSERT INTO inbox'"
+    writing = (
+        "SELECT FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND query ~ '^INSERT INTO inbox'"
+    )
 
     async def stopped() -> list[object]:
         async with client_of(world, redis_url) as client:

@@ -253,10 +253,28 @@ def test_deliveries_to_an_endpoint_are_found_by_it(world: World, platform_id: Id
     assert read <= FEW
 
 
+# Of a busy cardholder, who has half of the purchases of the platform.
+@pytest.mark.parametrize(
+    ("few", "near", "most"),
+    [
+        pytest.param(1_000, 0, ROWS // 2, id="few enough to be sorted"),
+        pytest.param(99, 200, 100 + 200, id="found among the next ones of the platform"),
+        pytest.param(99, 20, 100 + 20 + ROWS // 2, id="not found there"),
+    ],
+)
 @pytest.mark.parametrize("is_newest_first", [False, True])
-def test_a_page_of_a_cardholder_with_many_purchases_reads_each_of_them_once(
-    world: World, platform_id: Id, *, is_newest_first: bool
+def test_a_page_of_a_busy_cardholder_reads_each_purchase_once(  # noqa: PLR0913 - a case
+    world: World,
+    platform_id: Id,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    few: int,
+    near: int,
+    most: int,
+    is_newest_first: bool,
 ) -> None:
+    monkeypatch.setattr(card_transactions, "_FEW", few)
+    monkeypatch.setattr(card_transactions, "_NEAR", near)
     [(account_id, key)] = world.rows(
         "SELECT account_id, id FROM card_transactions WHERE platform_id = %s"
         " AND account_id <> id ORDER BY id OFFSET 500 LIMIT 1",
@@ -286,7 +304,7 @@ def test_a_page_of_a_cardholder_with_many_purchases_reads_each_of_them_once(
         account_id,
         key,
     )
-    assert read <= ROWS // 2 + FEW  # All of the cardholder, without what belongs to them.
+    assert read <= most + 2 * (10 + 1) + 4  # With the page itself, its customer and its account.
     assert [item.id for item in pages[0].items] == [found for (found,) in expected]
     assert pages[0].last == expected[-1][0]
 

@@ -19,7 +19,7 @@ class CardRoutes:
     """A cache of the routes of cards, which never change."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine: Final = engine
+        self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._routes: Final[dict[Id, CardRoute]] = {}
 
     async def get(self, card_id: Id, *, platform_id: Id) -> CardRoute | None:
@@ -30,7 +30,7 @@ class CardRoutes:
         """
         route = self._routes.get(card_id)
         if route is None or route.owner.platform_id != platform_id:
-            async with self._engine.connect() as outer:
+            async with self._autocommit.connect() as outer:
                 loaded = await inbox.routes_of(await driver_async(outer), [card_id])
             self._keep(loaded)
             route = loaded.get(card_id)
