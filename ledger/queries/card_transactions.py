@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
@@ -189,25 +189,26 @@ async def _of_one_cardholder(
     platform, which an index has in their order. Where they are not, all of them are sorted, without
     their columns, which would take five times as long.
     """
-    columns = tables.card_transactions.c
-    if not [*_of_cardholder(columns, platform_id, filters)]:
+    table = tables.card_transactions
+    if not [*_of_cardholder(table.c, platform_id, filters)]:
         return None
-    size = wanted.limit + 1
-    of_platform = columns.platform_id == platform_id
-    matching = select(columns.id).where(of_platform, *_matching(columns, platform_id, filters))
-    few = paging.beyond(matching, columns.id, wanted).limit(_FEW + 1).subquery("few")
-    sorted_few = paging.in_order(select(few.c.id, func.count().over()), few.c.id, wanted)
-    rows = (await connection.execute(sorted_few.limit(size))).all()
-    if not rows or rows[0][1] <= _FEW:
-        return [key for key, _ in rows]
-    next_ones = paging.in_order(select(*columns).where(of_platform), columns.id, wanted)
-    near = next_ones.limit(_NEAR).subquery("near")
-    among_near = select(near.c.id).where(*_matching(near.c, platform_id, filters))
-    for keys, key in ((among_near, near.c.id), (matching, columns.id)):
-        found = (await connection.scalars(paging.in_order(keys, key, wanted).limit(size))).all()
-        if len(found) == size:
-            break
-    return found
+    of_platform = table.c.platform_id == platform_id
+    matching = [of_platform, *_matching(table.c, platform_id, filters)]
+    if await paging.count(connection, table, matching, _FEW) is None:
+        next_ones = paging.in_order(select(table).where(of_platform), table.c.id, wanted)
+        near = next_ones.limit(_NEAR).subquery("near")
+        among_near = select(near.c.id).where(*_matching(near.c, platform_id, filters))
+        found = await _first(connection, among_near, near.c.id, wanted)
+        if len(found) > wanted.limit:
+            return found
+    return await _first(connection, select(table.c.id).where(*matching), table.c.id, wanted)
+
+
+async def _first(
+    connection: AsyncConnection, keys: Select[Any], key: ColumnElement[Any], wanted: paging.Wanted
+) -> Sequence[Id]:
+    page = paging.in_order(keys, key, wanted).limit(wanted.limit + 1)
+    return (await connection.scalars(page)).all()
 
 
 def _matching(

@@ -2,6 +2,7 @@
 
 import re
 import select
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -127,7 +128,7 @@ def sync_engine(  # noqa: PLR0913 - how connections differ, by name
     made = _options(url, reply_limit_s, keyed=keyed, waits_for_disk=waits_for_disk)
     made["connect_args"]["application_name"] = application_name
     made["connect_args"]["options"] += f" {settings}"
-    engine = create_engine(connections.DRIVER, **made, **options)
+    engine = create_engine(connections.DRIVER, **made, **_in_pool(options))
     connections.limit_replies(engine, reply_limit_s, losses.note)
     _watch(engine, losses)
     return engine
@@ -152,7 +153,7 @@ def async_engine(
         connections.connect_async, reply_limit_s=reply_limit_s, on_silence=losses.note
     )
     engine = create_async_engine(
-        connections.DRIVER, execution_options={_PREPARED: True}, **made, **options
+        connections.DRIVER, execution_options={_PREPARED: True}, **made, **_in_pool(options)
     )
     _watch(engine.sync_engine, losses)
     return engine
@@ -265,6 +266,15 @@ def _has_something_to_read(entry: ConnectionPoolEntry) -> bool:
     readable = select.poll()
     readable.register(entry.driver_connection.pgconn.socket, select.POLLIN)
     return bool(readable.poll(0))
+
+
+def _in_pool(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `options`, and have the connection that was used last be the next one.
+
+    It has prepared what the others would have to prepare, and its process of PostgreSQL has plans
+    and pages in the processor's cache. Pools of other kinds have no order.
+    """
+    return options if "poolclass" in options else {"pool_use_lifo": True, **options}
 
 
 def _options(

@@ -66,7 +66,7 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
-    total_count = await _count(connection, table, matching, count_limit)
+    total_count = await count(connection, table, matching, count_limit)
     rows_of_page = matching if found is None else [key.in_(found)]
     page = in_order(query.where(*rows_of_page), key, wanted)
     # One row more than is returned shows whether there is a next page.
@@ -81,14 +81,9 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
 
 def in_order(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:
     """Return `query` from the beginning of the page that is `wanted`, in its order."""
-    return beyond(query, key, wanted).order_by(key.desc() if wanted.newest_first else key)
-
-
-def beyond(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:
-    """Return `query` from the beginning of the page that is `wanted`, in any order."""
-    if wanted.after is None:
-        return query
-    return query.where(key < wanted.after if wanted.newest_first else key > wanted.after)
+    if wanted.after is not None:
+        query = query.where(key < wanted.after if wanted.newest_first else key > wanted.after)
+    return query.order_by(key.desc() if wanted.newest_first else key)
 
 
 def made_within(
@@ -117,7 +112,7 @@ def _moved(at: datetime, by: timedelta) -> datetime:
         return at
 
 
-async def _count(
+async def count(
     connection: AsyncConnection,
     table: Table,
     matching: Sequence[ColumnElement[bool]],
@@ -129,9 +124,8 @@ async def _count(
     keys = select(table.c.id).where(*matching)
     if count_limit is not None:
         keys = keys.limit(count_limit + 1)
-    counted = await connection.scalar(select(func.count()).select_from(keys.subquery()))
-    count: int = counted or 0
-    return None if count_limit is not None and count > count_limit else count
+    counted = await connection.scalar(select(func.count()).select_from(keys.subquery())) or 0
+    return None if count_limit is not None and counted > count_limit else counted
 
 
 def total_of(pages: Sequence[Page[Any]]) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import InternalError
+from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
@@ -18,6 +18,7 @@ from cardledger.ledger.storage.snapshot_connections import (
     SnapshotConnections,
     SnapshotError,
     SnapshotProblem,
+    limited,
 )
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
@@ -75,6 +76,28 @@ def test_what_takes_longer_is_stopped(config: ApiConfig, api: Api) -> None:
         )
 
     assert stopped.value.problem is SnapshotProblem.SLOW
+
+
+def test_a_limited_look_keeps_the_prepared_statements_and_takes_its_limit_back(
+    config: ApiConfig, api: Api
+) -> None:
+    async def read(connection: AsyncConnection) -> tuple[list[str], list[str]]:
+        prepared = text("SELECT statement FROM pg_prepared_statements")
+        for _ in range(5):  # It is prepared when it is executed again.
+            await connection.scalar(text("SELECT 'often'"))
+        async with limited(connection, 300):
+            inside = await connection.scalar(text("SHOW statement_timeout"))
+        statements = (await connection.scalars(prepared)).all()
+        with pytest.raises(OperationalError):
+            async with limited(connection, 1):
+                await connection.execute(text("SELECT pg_sleep(60)"))
+        limits = [inside, await connection.scalar(text("SHOW statement_timeout"))]
+        return limits, list(statements)
+
+    limits, statements = in_snapshot(config, api.tenant.platform_id, read)
+
+    assert limits == ["300ms", "2s"]
+    assert "SELECT 'often'" in statements
 
 
 def test_nothing_can_be_written(config: ApiConfig, api: Api) -> None:

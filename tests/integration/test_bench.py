@@ -332,11 +332,14 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
     assert "INCOMPLETE" not in done.stdout
 
 
-def test_a_revision_is_compared_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_revision_is_compared_with_itself(
+    capsys: pytest.CaptureFixture[str], *, alone: bool
+) -> None:
     root = Path(compare.__file__).parent.parent
     path = f"{root}:{root / 'client'}"
 
-    figures = compare.measured([path, path], ("engine", "0.1", "20"), 2)
+    figures = compare.measured([path, path], ("engine", "0.1", "20"), 2, alone=alone)
     compare.show(["before", "after"], figures)
 
     assert set(figures[0]) == {

@@ -121,6 +121,7 @@ class _WakingConsumer(_RedisConsumer):
         super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
         self.taking: Final = Lock()
         self._has_capacity = Event()
+        self._is_drained = False  # The queue, when it was last fetched from.
         broker.consumers.append(self)
 
     def ack(self, message: MessageProxy) -> None:
@@ -137,7 +138,7 @@ class _WakingConsumer(_RedisConsumer):
     def __next__(self) -> MessageProxy | None:
         """Return the next message; None after a sleep, for the worker to do housekeeping."""
         try:
-            if not self.message_cache:
+            if not self.message_cache and not self._is_drained:
                 with self.taking:
                     self._fetch()
             if not self.message_cache:
@@ -166,8 +167,11 @@ class _WakingConsumer(_RedisConsumer):
             self.message_cache = [
                 Message(each.queue, each.actor, each.args, kwargs={}, options={}) for each in taken
             ]
+            # What is sent from now on leaves a wake token, so the next fetch would be for nothing.
+            self._is_drained = len(taken) < capacity
 
     def _sleep(self) -> None:
+        self._is_drained = False
         if self.outstanding_message_count >= self.prefetch:
             self._has_capacity.wait(self.timeout / 1000)
         elif not self.broker.is_stopping.is_set():
