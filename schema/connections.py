@@ -6,7 +6,8 @@ waits for two hours. Every connection of this package is opened with three limit
 
 - Connecting: `connect_timeout`, for each host of the URL.
 - A network that acknowledges nothing: TCP keepalives, and `tcp_user_timeout` for data on its way.
-- A peer that acknowledges and does not answer: `reply_limit_s`, for each statement, and COMMIT.
+- A peer that acknowledges and does not answer: `reply_limit_s`, for each statement, each pipeline
+  of statements, and COMMIT.
 
 The URL is libpq's, and only libpq parses it: it may name several hosts and `target_session_attrs`,
 and its own values of the first two limits win.
@@ -42,6 +43,9 @@ _DEFAULTS: Final[dict[str, int]] = {
     "tcp_user_timeout": 10_000,
 }
 
+# Bulk writes send texts in it, whatever the URL or the environment says.
+ENCODING: Final = "UTF8"
+
 _CANCEL_LIMIT_S: Final = 1.0
 
 _Row = TypeVar("_Row")
@@ -61,7 +65,8 @@ def parameters(url: str) -> dict[str, Any]:
     Raises: psycopg.ProgrammingError when `url` is not valid.
     """
     _, _, rest = location.with_default(url).partition("://")
-    return _DEFAULTS | conninfo_to_dict(f"postgresql://{rest}")
+    named = conninfo_to_dict(f"postgresql://{rest}")
+    return _DEFAULTS | named | {"client_encoding": ENCODING}
 
 
 def connect(

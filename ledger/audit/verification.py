@@ -4,7 +4,8 @@ It also proves that every accepted message was decided or waits, once (`acceptan
 
 The audit reads one snapshot, so that it can run beside live traffic, and streams rows, so that
 memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
-stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
+stored rows were written by INSERT, COPY and UPDATE, the expected ones come from `fold` and
+`entries`.
 
 It checks sums, references, ownership, posting days and the seals of closed periods. It cannot check
 data that is stored only once: when the network says an event occurred, the name of a merchant,

@@ -9,6 +9,7 @@ Each worker keeps its own list of stalls. The table `stalled_queues` shows them 
 workers that are started later.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ _OURS: Final = Path(__file__).parents[1]  # The folder of what can fail.
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0
 _ERROR_LENGTH: Final = 300  # Characters of an error that are kept.
+_PLACE: Final = re.compile(r" \(\w+\.py:\d+\)$")  # What `describe` ends with.
 _SHOWN: Final = 200  # Characters of an id in a line of the log.
 
 # A value of the message that no repair of the schema makes storable.
@@ -151,7 +153,8 @@ def succeeds(decided: Sequence[Decided]) -> bool:
 
 def is_systemic(failures: Sequence[FailedError]) -> bool:
     """Return whether `failures`, of one cardholder each, are not those of these messages alone."""
-    errors = Counter([failure.error for failure in failures])
+    # Without the place: a pipeline raises an error at whichever statement comes next.
+    errors = Counter([_PLACE.sub("", failure.error) for failure in failures])
     return max(errors.values()) > 1
 
 

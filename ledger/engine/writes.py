@@ -1,7 +1,8 @@
 """What a commit of the hot path writes: one insert and one update a table.
 
-Every function is one statement, whether a batch has one message or five hundred. Nothing is decided
-here; one webhook is emitted here, in `update_accounts`. Connections are those of `reads`.
+Below `write`, every function is one statement, whether a batch has one message or five hundred.
+Nothing is decided here; one webhook is emitted here, in `update_accounts`. Connections are those of
+`reads`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,7 +77,7 @@ def write(
     A small batch does all of it in one pipeline, which takes one round trip: without load, that is
     most of the time of a decision.
     """
-    is_small = len(decided) <= FEW_ROWS
+    is_small = max(len(decided), len(pending.events), len(pending.entries)) <= FEW_ROWS
     if not is_small:
         append(connection, pending, now, key)
     with connection.pipeline():
@@ -258,7 +259,7 @@ def append_duplicates(
 ) -> None:
     """Append to `duplicates`, in one row; most batches have none.
 
-    Not by COPY, which would be a round trip: this statement joins the pipeline of the changes.
+    Not as a row each: one row for a batch is enough, and joins the pipeline of the changes.
     """
     if ids:
         connection.execute(_DUPLICATES, [pg_arrays.uuids(ids), recorded_at])

@@ -24,7 +24,7 @@ def insert(  # noqa: PLR0913 - a row, by name
     """Return the statement that appends a webhook with `data`, the current resource.
 
     `sequence` is the version of the resource, for those that have one.
-    For changes outside the engine, which writes its own webhooks by COPY.
+    For changes outside the engine, which inserts its own webhooks in bulk.
     """
     return tables.outbox.insert().values(
         id=new_id(),

@@ -69,8 +69,9 @@ _EVENTS_BETWEEN: Final = _EVENTS.where(
 )
 
 
-_FEW: Final = 1_000  # Card transactions of a cardholder that are sorted for a page.
-_NEAR: Final = 5_000  # Those of a platform among which a page of a busy cardholder is looked for.
+# A cardholder with more card transactions than the first number is looked for among as many of the
+# platform as the second.
+_NEAR: Final = ((1_000, 5_000), (10_000, 100_000))
 
 _Columns = ReadOnlyColumnCollection[str, Any]
 
@@ -186,17 +187,20 @@ async def _of_one_cardholder(
 
     No index has the card transactions of a cardholder in their order: it would cost every decision.
     A few are sorted. Those of a busy cardholder are likely to be among the next ones of the
-    platform, which an index has in their order. Where they are not, all of them are sorted, without
-    their columns, which would take five times as long.
+    platform, which an index has in their order: the more there are, the farther it pays to look.
+    Where they are not, all of them are sorted, without their columns, which would take five times
+    as long.
     """
     table = tables.card_transactions
     if not [*_of_cardholder(table.c, platform_id, filters)]:
         return None
     of_platform = table.c.platform_id == platform_id
     matching = [of_platform, *_matching(table.c, platform_id, filters)]
-    if await paging.count(connection, table, matching, _FEW) is None:
-        next_ones = paging.in_order(select(table).where(of_platform), table.c.id, wanted)
-        near = next_ones.limit(_NEAR).subquery("near")
+    of_time = select(table).where(of_platform, *_made_within(table.c, filters))
+    for few, distance in _NEAR:
+        if await paging.count(connection, table, matching, few) is not None:
+            break
+        near = paging.in_order(of_time, table.c.id, wanted).limit(distance).subquery("near")
         among_near = select(near.c.id).where(*_matching(near.c, platform_id, filters))
         found = await _first(connection, among_near, near.c.id, wanted)
         if len(found) > wanted.limit:
@@ -240,13 +244,20 @@ def _matching(
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:
         yield columns.created_at <= filters.created_to
-    yield from paging.made_within(
-        columns.id, filters.created_from, filters.created_to, difference=_CLOCK_DIFFERENCE
-    )
+    yield from _made_within(columns, filters)
     if filters.min_amount is not None:
         totals = columns.authorized, columns.settled, columns.declined, columns.refunded
         yield func.greatest(*totals) >= filters.min_amount
     yield from _of_cardholder(columns, platform_id, filters)
+
+
+def _made_within(
+    columns: _Columns, filters: CardTransactionFilters
+) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions on the ids, which are in the order of their creation."""
+    return paging.made_within(
+        columns.id, filters.created_from, filters.created_to, difference=_CLOCK_DIFFERENCE
+    )
 
 
 def _of_cardholder(

@@ -85,9 +85,9 @@ class BulkInsert:
         ]
 
     def write(self, connection: Connection[Any], rows: Collection[tuple[Any, ...]]) -> None:
-        """Write `rows`: by an INSERT in a pipeline, which reports its errors, else by a COPY.
+        """Write `rows`: by an INSERT in a pipeline, else by a COPY; none: no statement.
 
-        None: no statement.
+        In a pipeline an error is raised by a later statement, or at the end.
         """
         if not rows:
             return
@@ -103,7 +103,9 @@ class BulkInsert:
     async def write_async(
         self, connection: AsyncConnection[Any], rows: Collection[tuple[Any, ...]]
     ) -> None:
-        """Write `rows`, for an event loop: a few by an INSERT, else by a COPY."""
+        """Write `rows`, for an event loop: a few by an INSERT, many by a COPY, none by nothing."""
+        if not rows:
+            return
         if len(rows) <= FEW_ROWS:
             await connection.execute(self._insert, self._arrays(rows))
             return

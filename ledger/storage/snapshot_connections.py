@@ -112,7 +112,7 @@ class SnapshotConnections:
 async def limited(connection: AsyncConnection, limit_ms: int) -> AsyncIterator[None]:
     """Limit the time of statements in the block; a cancelled one ends nothing but the block.
 
-    Shape: `connection` is one of `snapshot`.
+    Shape: `connection` is one of `snapshot`; the block raises the errors of its statements.
     """
     nested = await connection.begin_nested()
     try:

@@ -4,6 +4,7 @@ import gc
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -248,17 +249,26 @@ def test_a_batch_leaves_nothing_to_the_garbage_collector(
 
 
 def test_the_number_of_statements_does_not_grow_with_the_batch(world: World, platform: Id) -> None:
-    assert statements(world, platform, 250) == statements(world, platform, 1) <= 20
+    large, small = (sent_for(world, platform, size) for size in (250, 1))
+
+    assert large.statements == small.statements <= 20
 
 
-def statements(world: World, platform: Id, size: int) -> int:
-    """Return how many statements clear `size` purchases and authorize as many others."""
+def test_a_small_batch_takes_few_round_trips(world: World, platform: Id) -> None:
+    # BEGIN, the claim, what is read, the accounts of the system, what is written, COMMIT.
+    assert sent_for(world, platform, 1).round_trips == 6
+    # Each COPY waits for PostgreSQL to ask for the rows, and again when it has them.
+    assert sent_for(world, platform, 65).round_trips > 10
+
+
+def sent_for(world: World, platform: Id, size: int) -> "Sent":
+    """Return what is sent to clear `size` purchases and to authorize as many others."""
     cardholder = world.cardholder(platform, 1_000_000)
     old = [world.authorization(cardholder, f"old-{n}", 10) for n in range(size)]
     world.process(world.engine(), mine(cardholder, old))
     both = [world.clearing(cardholder, f"old-{n}", 10) for n in range(size)]
     both += [world.authorization(cardholder, f"new-{n}", 10) for n in range(size)]
-    return statements_for(world, cardholder, both)
+    return sent_for_events(world, cardholder, both)
 
 
 def test_transfers_and_deposits_cost_as_many_statements_as_one_of_each(
@@ -270,15 +280,22 @@ def test_transfers_and_deposits_cost_as_many_statements_as_one_of_each(
     def both(size: int) -> int:
         events = [world.transfer(cardholder, other, 10) for _ in range(size)]
         events += [world.deposit(cardholder, 10) for _ in range(size)]
-        return statements_for(world, cardholder, events)
+        return sent_for_events(world, cardholder, events).statements
 
     # Beside what every batch does, with the clock: the transfers, the names, the deposits, and what
     # became of it.
     assert both(100) == both(1) <= 21
 
 
-def statements_for(world: World, cardholder: Cardholder, events: list[dict[str, Any]]) -> int:
-    """Return how many statements decide `events` in one batch."""
+class Sent(NamedTuple):
+    """What an engine sends to PostgreSQL for a batch."""
+
+    statements: int
+    round_trips: int
+
+
+def sent_for_events(world: World, cardholder: Cardholder, events: list[dict[str, Any]]) -> Sent:
+    """Return what is sent to decide `events` in one batch."""
     world.accept(mine(cardholder, events))
     with world.database.connect() as connection, TemporaryFile("w+b") as trace:
         raw: Any = connection.connection.driver_connection
@@ -292,10 +309,14 @@ def statements_for(world: World, cardholder: Cardholder, events: list[dict[str, 
         engine.drain(Lane.LIVE, [cardholder.shard], lambda _: None)
         raw.pgconn.untrace()
         trace.seek(0)
-        sent = [line.split(b"\t") for line in trace]
+        sent = [line.strip().split(b"\t") for line in trace]
     # A statement of several lines continues on lines without fields.
     messages = [line for line in sent if len(line) > 3]
-    return sum(line[1] == b"F" and line[3] in {b"Execute", b"Query"} for line in messages)
+    kinds = Counter(line[3] for line in messages if line[1] == b"F")
+    return Sent(
+        statements=kinds[b"Execute"] + kinds[b"Query"],
+        round_trips=kinds[b"Sync"] + kinds[b"Query"] + kinds[b"CopyDone"],
+    )
 
 
 def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platform: Id) -> None:

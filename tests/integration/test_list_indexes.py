@@ -255,11 +255,12 @@ def test_deliveries_to_an_endpoint_are_found_by_it(world: World, platform_id: Id
 
 # Of a busy cardholder, who has half of the purchases of the platform.
 @pytest.mark.parametrize(
-    ("few", "near", "most"),
+    ("near", "most"),
     [
-        pytest.param(1_000, 0, ROWS // 2 + ROWS // 2, id="few enough to be sorted"),
-        pytest.param(99, 200, 100 + 200, id="found among the next ones of the platform"),
-        pytest.param(99, 20, 100 + 20 + ROWS // 2, id="not found there"),
+        pytest.param([(1_000, 0)], ROWS // 2 + ROWS // 2, id="few enough to be sorted"),
+        pytest.param([(99, 200)], 100 + 200, id="found among the next ones of the platform"),
+        pytest.param([(99, 20)], 100 + 20 + ROWS // 2, id="not found there"),
+        pytest.param([(99, 20), (299, 200)], 100 + 20 + 300 + 200, id="found farther away"),
     ],
 )
 @pytest.mark.parametrize("is_newest_first", [False, True])
@@ -268,12 +269,10 @@ def test_a_page_of_a_busy_cardholder_reads_its_purchases_only(  # noqa: PLR0913 
     platform_id: Id,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    few: int,
-    near: int,
+    near: list[tuple[int, int]],
     most: int,
     is_newest_first: bool,
 ) -> None:
-    monkeypatch.setattr(card_transactions, "_FEW", few)
     monkeypatch.setattr(card_transactions, "_NEAR", near)
     [(account_id, key)] = world.rows(
         "SELECT account_id, id FROM card_transactions WHERE platform_id = %s"

@@ -201,7 +201,7 @@ class InboxWriter:
         now = datetime.now(UTC)
         malformed = [item for item in batch if isinstance(item, MalformedSubmission)]
         valid = [item for item in batch if isinstance(item, Submission)]
-        # One COPY is a database transaction by itself, without the round trips around it.
+        # One statement is a database transaction by itself, without the round trips around it.
         writing = self._engine.begin() if malformed else self._autocommit.connect()
         async with writing as outer:
             connection = await driver_async(outer)

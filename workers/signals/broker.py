@@ -160,15 +160,15 @@ class _WakingConsumer(_RedisConsumer):
         self._has_capacity.clear()
         capacity = self.prefetch - self.outstanding_message_count
         if capacity > 0 and not self.broker.is_stopping.is_set():
-            taken = doorbell_queue.take(
+            taken, may_have_more = doorbell_queue.take(
                 self.broker.client, self.queue_name, capacity, self.broker.accepts
             )
             # New messages: what a sender has put into the old one beside the doorbell is ignored.
             self.message_cache = [
                 Message(each.queue, each.actor, each.args, kwargs={}, options={}) for each in taken
             ]
-            # What is sent from now on leaves a wake token, so the next fetch would be for nothing.
-            self._is_drained = len(taken) < capacity
+            # What is sent from now on leaves a wake token: the next fetch would be for nothing.
+            self._is_drained = not may_have_more
 
     def _sleep(self) -> None:
         self._is_drained = False

@@ -17,7 +17,7 @@ PERIODIC_QUEUE: Final = "periodic"
 QUEUES: Final = {Lane.LIVE: LIVE_QUEUE, Lane.BULK: BULK_QUEUE}
 """Queues by lane: a waiting file never delays an authorization."""
 
-_DRAIN: Final = "drain_inbox"
+DRAIN: Final = "drain_inbox"
 TOKEN_LIMIT: Final = 32
 """More wake tokens than any worker has threads to wake."""
 
@@ -33,9 +33,8 @@ class Doorbell:
     @property
     def subjects(self) -> list[str]:
         """What it announces: the shards of its lane, or else one run of its actor."""
-        if self.actor == _DRAIN:
-            return [f"{_DRAIN}:{shard}" for shard in self.args[1:]]
-        return [f"{self.actor}{tuple(self.args)}"]
+        args = self.args[1:] if self.actor == DRAIN else self.args
+        return [f"{self.actor}:{arg}" for arg in args] or [f"{self.actor}()"]
 
 
 CARDS: Final = Doorbell(PERIODIC_QUEUE, "activate_cards")
@@ -44,7 +43,7 @@ WEBHOOKS: Final = Doorbell(PERIODIC_QUEUE, "send_webhooks")
 
 def drain(lane: Lane, *shards: int) -> Doorbell:
     """Return one doorbell for `shards` of a lane of the inbox."""
-    return Doorbell(QUEUES[lane], _DRAIN, (int(lane), *shards))
+    return Doorbell(QUEUES[lane], DRAIN, (int(lane), *shards))
 
 
 def drain_all(queues: Iterable[tuple[Lane, int]]) -> list[Doorbell]:
@@ -68,7 +67,7 @@ def exist(lane: object, shards: Sequence[object]) -> bool:
 def is_known(doorbell: Doorbell) -> bool:
     """Return whether `doorbell` is one that the functions here make."""
     match doorbell.args:
-        case (lane, *shards) if doorbell.actor == _DRAIN:
+        case (lane, *shards) if doorbell.actor == DRAIN:
             return exist(lane, shards) and QUEUES[Lane(lane)] == doorbell.queue
         case _:
             return doorbell in (CARDS, WEBHOOKS)
@@ -82,7 +81,7 @@ def merged(doorbells: Iterable[Doorbell]) -> list[Doorbell]:
     queues: list[tuple[Lane, int]] = []
     others: dict[Doorbell, None] = {}
     for doorbell in doorbells:
-        if doorbell.actor == _DRAIN:
+        if doorbell.actor == DRAIN:
             lane, *shards = doorbell.args
             queues += [(Lane(lane), shard) for shard in shards]
         else:

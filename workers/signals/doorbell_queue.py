@@ -6,7 +6,6 @@ Source: docs/decisions/0041-redis-is-not-trusted.md
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from time import time
 from typing import Final
 
@@ -15,10 +14,10 @@ from pydantic_core import from_json
 
 from cardledger.ledger.messaging.inbox import SHARDS
 from cardledger.workers.signals.doorbell import (
+    DRAIN,
     REPAIR,
     TOKEN_LIMIT,
     Doorbell,
-    announced_set,
     keys_of,
 )
 from cardledger.workers.signals.repeated_warning import RepeatedWarning
@@ -32,11 +31,20 @@ MALFORMED: Final = RepeatedWarning("malformed doorbells dropped; check who write
 """What was dropped, for this process."""
 
 # A queue that is longer than senders make it is emptied, because sweepers find the work sooner.
+# What a message announces is named as by `Doorbell.subjects`; unreadable ones announce nothing.
 _TAKE: Final = f"""
     {REPAIR}
     local announced, messages, queue, wake_list = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
     local count, size_limit, id_limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
     local length_limit, token_limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+    local function may_be_announced(body)
+        local message = cjson.decode(body)
+        local actor, args = message.actor_name, message.args
+        if #args == 0 then redis.call('SREM', announced, actor .. '()') end
+        for place = actor == '{DRAIN}' and 2 or 1, #args do
+            redis.call('SREM', announced, string.format('%s:%d', actor, args[place]))
+        end
+    end
     local dropped = repair(announced, 'set') + repair(messages, 'hash')
         + repair(queue, 'list') + repair(wake_list, 'list')
     local longest = math.max(redis.call('LLEN', queue), redis.call('HLEN', messages),
@@ -53,6 +61,7 @@ _TAKE: Final = f"""
         local size = #id <= id_limit and redis.call('HSTRLEN', messages, id) or 0
         if 0 < size and size <= size_limit then
             taken[#taken + 1] = redis.call('HGET', messages, id)
+            pcall(may_be_announced, taken[#taken])
         else
             dropped = dropped + 1
         end
@@ -64,13 +73,14 @@ _TAKE: Final = f"""
 
 def take(
     client: redis.Redis, queue: str, count: int, accepts: Callable[[Doorbell], bool]
-) -> list[Doorbell]:
-    """Take up to `count` doorbells of `queue`; return those that are valid, recent and accepted.
+) -> tuple[list[Doorbell], bool]:
+    """Take up to `count` doorbells of `queue`, and say whether there may be more.
 
+    Returned are those that are valid, recent and accepted.
     What they announce may be announced again from now on.
     Messages that are too large are dropped and do not count: behind them a doorbell would wait for
     the next time, which is a second later.
-    Bounds: one round trip, and a second one when there are any; `count` messages of 1 KB.
+    Bounds: one round trip; `count` messages of 1 KB.
     Raises: redis.RedisError.
     """
     limits = count, _SIZE_LIMIT, _ID_LIMIT, _LENGTH_LIMIT, TOKEN_LIMIT
@@ -79,14 +89,9 @@ def take(
     dropped += len(bodies) - len(taken)
     if dropped:
         MALFORMED.note(dropped, queue=queue)
-    if not taken:
-        return []
-    subjects = {subject for doorbell, _ in taken for subject in doorbell.subjects}
-    # When it fails, sweepers find the work; the doorbells just taken must be run.
-    with suppress(redis.RedisError):
-        client.srem(announced_set(queue), *subjects)
     oldest = time() * 1000 - _AGE_LIMIT_MS
-    return [doorbell for doorbell, sent_at in taken if sent_at > oldest]
+    recent = [doorbell for doorbell, sent_at in taken if sent_at > oldest]
+    return recent, len(bodies) == count
 
 
 def _read(
