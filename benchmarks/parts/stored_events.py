@@ -119,14 +119,21 @@ class _Part:
         return {"before": timedelta(days=self.days) * left, "between": between}
 
 
-def _id(salt: str) -> str:
-    """Return SQL for the UUIDv7 of row `n`: rising with time and `n`, random, without magic end.
+_AT: Final = """
+    least(now(), coalesce(
+        now() - %(before)s::interval + (n / 500 * 500) * %(between)s::interval, now()
+    ))
+"""
 
-    A thousand are of one millisecond, from the phase's first on. It takes longer than that to write
-    them, so the next phase begins later than the last of these says.
+
+def _id(salt: str) -> str:
+    """Return SQL for the UUIDv7 of row `n`: rising with its time and `n`, random, no magic end.
+
+    A thousand are of one millisecond, from the moment of the row on. It takes longer than that to
+    write them, so the next phase begins later than the last of these says.
     """
     return (
-        "(lpad(to_hex((extract(epoch FROM now()) * 1000)::int8 + n / 1000), 12, '0')"
+        f"(lpad(to_hex((extract(epoch FROM {_AT}) * 1000)::int8 + n / 1000), 12, '0')"
         " || '7' || lpad(to_hex(mod(n, 1000)), 3, '0')"
         f" || '8' || substr(md5(n || '{salt}' || now() || pg_backend_pid()), 1, 12) || 'abc')::uuid"
     )
@@ -137,12 +144,6 @@ _CARDHOLDERS: Final = """
 """
 
 # So that 500 purchases have one moment, as those of a batch.
-_AT: Final = """
-    least(now(), coalesce(
-        now() - %(before)s::interval + (n / 500 * 500) * %(between)s::interval, now()
-    ))
-"""
-
 _AUTHORIZE: Final = (
     f"""
     CREATE TEMP TABLE purchase AS
