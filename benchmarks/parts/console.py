@@ -157,7 +157,7 @@ def _with_busy(system: Service, busy: Cardholder) -> Service:
     """Return `system` with a tenth of what happens now on `busy`, too."""
     cardholders = list(system.cardholders)
     cardholders += [busy] * (len(cardholders) // (_BUSY_SHARE - 1))
-    random.Random(1).shuffle(cardholders)  # noqa: S311 - an order
+    random.Random(1).shuffle(cardholders)
     return replace(system, cardholders=cardholders)
 
 
