@@ -3,7 +3,8 @@
 The engine would take far too long for them. So these are its rows as it would have written them
 (what `verify` proves), in the same order, so that tables and indexes get the same size and shape:
 purchases of many cardholders in turn, each authorized and then cleared for good, every second
-with a tip. Two connections share the cardholders, as two threads of a worker do.
+with a tip. Two connections share the cardholders, as two threads of a worker do. Of earlier days
+only the ids and times are in that order: some cardholders are written after others.
 
 Webhook deliveries are left out: the engine never reads `webhook_deliveries`, which would be
 most of the bytes.
@@ -129,8 +130,8 @@ _AT: Final = """
 def _id(salt: str) -> str:
     """Return SQL for the UUIDv7 of row `n`: rising with its time and `n`, random, no magic end.
 
-    A thousand are of one millisecond, from the moment of the row on. It takes longer than that to
-    write them, so the next phase begins later than the last of these says.
+    A thousand are of one millisecond, from the moment of the row on. Rows of now take longer to
+    write, so the next phase begins later than the last of these says.
     """
     return (
         f"(lpad(to_hex((extract(epoch FROM {_AT}) * 1000)::int8 + n / 1000), 12, '0')"

@@ -53,7 +53,7 @@ _OURS: Final = Path(__file__).parents[1]  # The folder of what can fail.
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0
 _ERROR_LENGTH: Final = 300  # Characters of an error that are kept.
-_PLACE: Final = re.compile(r" \(\w+\.py:\d+\)$")  # What `describe` ends with.
+_PLACE: Final = re.compile(r"^([0-9A-Z]{5}: .*) \(\w+\.py:\d+\)$")  # `describe` of an SQLSTATE.
 _SHOWN: Final = 200  # Characters of an id in a line of the log.
 
 # A value of the message that no repair of the schema makes storable.
@@ -153,8 +153,8 @@ def succeeds(decided: Sequence[Decided]) -> bool:
 
 def is_systemic(failures: Sequence[FailedError]) -> bool:
     """Return whether `failures`, of one cardholder each, are not those of these messages alone."""
-    # Without the place: a pipeline raises an error at whichever statement comes next.
-    errors = Counter([_PLACE.sub("", failure.error) for failure in failures])
+    # A pipeline raises an error of PostgreSQL at whichever statement comes next.
+    errors = Counter([_PLACE.sub(r"\1", failure.error) for failure in failures])
     return max(errors.values()) > 1
 
 

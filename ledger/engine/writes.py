@@ -77,7 +77,7 @@ def write(
     A small batch does all of it in one pipeline, which takes one round trip: without load, that is
     most of the time of a decision.
     """
-    is_small = max(len(decided), len(pending.events), len(pending.entries)) <= FEW_ROWS
+    is_small = _most_rows(pending, decided) <= FEW_ROWS
     if not is_small:
         append(connection, pending, now, key)
     with connection.pipeline():
@@ -87,6 +87,14 @@ def write(
         claims.remove(connection, decided)
     for update in updates:
         update.check()
+
+
+def _most_rows(pending: PendingWrites, decided: Sequence[Message]) -> int:
+    """Return how many rows the table gets that gets most of them.
+
+    One message can have hundreds: the closure of a card, a deposit that pays many debts.
+    """
+    return max(map(len, (decided, pending.events, pending.entries, pending.outbox)))
 
 
 def append(

@@ -71,7 +71,7 @@ _EVENTS_BETWEEN: Final = _EVENTS.where(
 
 # A cardholder with more card transactions than the first number is looked for among as many of the
 # platform as the second.
-_NEAR: Final = ((1_000, 5_000), (10_000, 100_000))
+_NEAR: Final = ((1_000, 5_000), (50_000, 100_000))
 
 _Columns = ReadOnlyColumnCollection[str, Any]
 

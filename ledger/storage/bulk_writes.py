@@ -49,7 +49,7 @@ _COPY_TYPES: Final = {"uuid": COPIED_AS, "json": "text"}
 
 _KEY: Final = ("id", "customer_id")
 
-FEW_ROWS: Final = 64
+FEW_ROWS: Final = 128
 """Up to which an INSERT of arrays takes less time than the two round trips of a COPY."""
 
 

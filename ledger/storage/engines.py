@@ -286,8 +286,8 @@ def _options(
     settings = f"{named['options']} {_OPTIONS}{_KEYED if keyed else ''}"
     if reply_limit_s is not None:
         # A slow server ends the statement itself, so that no connection is closed over a running
-        # one, whose locks would stay until the server notices. A pipeline has one limit for all of
-        # its statements. Of several limits in `options` the last is valid.
+        # one, whose locks would stay until the server notices. (Of a pipeline it limits each
+        # statement, this process all together.) Of several limits in `options` the last is valid.
         settings += f" -c statement_timeout={reply_limit_s * _SERVER_SHARE * 1000:.0f}ms"
     return {
         "connect_args": named

@@ -255,10 +255,26 @@ def test_the_number_of_statements_does_not_grow_with_the_batch(world: World, pla
 
 
 def test_a_small_batch_takes_few_round_trips(world: World, platform: Id) -> None:
+    sent_for(world, platform, 1)  # Whatever is prepared the first time.
+
     # BEGIN, the claim, what is read, the accounts of the system, what is written, COMMIT.
     assert sent_for(world, platform, 1).round_trips == 6
+    # 40 clearings and 40 authorizations, which have two events each.
+    assert sent_for(world, platform, 40).round_trips == 6
     # Each COPY waits for PostgreSQL to ask for the rows, and again when it has them.
-    assert sent_for(world, platform, 65).round_trips > 10
+    assert sent_for(world, platform, 50).round_trips > 10
+
+
+def test_a_message_that_adds_many_rows_is_copied(world: World, platform: Id) -> None:
+    cardholder = world.cardholder(platform, 1_000_000)
+    purchases = [world.authorization(cardholder, f"old-{n}", 10) for n in range(140)]
+    world.process(world.engine(), mine(cardholder, purchases))
+    closed = "UPDATE cards SET state = 'CLOSED' WHERE id = %s"
+    world.connection.execute(closed, [cardholder.card_id])
+
+    sent = sent_for_events(world, cardholder, [world.card_closed(cardholder)])
+
+    assert sent.round_trips > 10
 
 
 def sent_for(world: World, platform: Id, size: int) -> "Sent":

@@ -308,6 +308,29 @@ def test_a_page_of_a_busy_cardholder_reads_its_purchases_only(  # noqa: PLR0913 
     assert pages[0].last == expected[-1][0]
 
 
+def test_a_page_of_a_busy_cardholder_and_a_time_is_looked_for_at_that_time(
+    world: World, platform_id: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_transactions, "_NEAR", [(9, 50)])
+    [(account_id,)] = world.rows(
+        "SELECT account_id FROM card_transactions WHERE platform_id = %s AND account_id <> id"
+        " LIMIT 1",
+        platform_id,
+    )
+    filters = CardTransactionFilters(account_id=account_id, created_to=NOON + timedelta(hours=200))
+
+    async def page(connection: AsyncConnection) -> object:
+        return await card_transactions.page(
+            connection,
+            platform_id=platform_id,
+            filters=filters,
+            wanted=Wanted(limit=10, newest_first=True),
+            count_limit=0,
+        )
+
+    assert rows_read(world, page) <= ROWS // 4
+
+
 def test_the_rejections_of_other_platforms_are_not_read(world: World, platform_id: Id) -> None:
     asked = rejections.Filter(platform_id=platform_id)
 
