@@ -120,6 +120,7 @@ class _Part:
         return {"before": timedelta(days=self.days) * left, "between": between}
 
 
+# So that 500 purchases have one moment, as those of a batch.
 _AT: Final = """
     least(now(), coalesce(
         now() - %(before)s::interval + (n / 500 * 500) * %(between)s::interval, now()
@@ -144,7 +145,6 @@ _CARDHOLDERS: Final = """
     CREATE TEMP TABLE cardholder (place int PRIMARY KEY, card_id uuid, account_id uuid)
 """
 
-# So that 500 purchases have one moment, as those of a batch.
 _AUTHORIZE: Final = (
     f"""
     CREATE TEMP TABLE purchase AS

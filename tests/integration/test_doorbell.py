@@ -220,7 +220,6 @@ def test_a_consumer_that_takes_one_doorbell_leaves_the_others_announced(
 
 
 def test_each_actor_is_announced_again_once_its_doorbell_was_taken(lane: Redis) -> None:
-    name = f"{doorbell.NAMESPACE}:{doorbell.PERIODIC_QUEUE}"
     ring(lane, doorbell.CARDS, doorbell.WEBHOOKS)
     taken, may_have_more = take(lane, doorbell.PERIODIC_QUEUE, 1, doorbell.is_known)
 
@@ -229,7 +228,7 @@ def test_each_actor_is_announced_again_once_its_doorbell_was_taken(lane: Redis) 
     assert (taken, may_have_more) == ([doorbell.CARDS], True)
     rest = take(lane, doorbell.PERIODIC_QUEUE, 3, doorbell.is_known)
     assert rest == ([doorbell.WEBHOOKS, doorbell.CARDS], False)
-    lane.delete(*doorbell.keys_of(doorbell.PERIODIC_QUEUE), name)
+    lane.delete(*doorbell.keys_of(doorbell.PERIODIC_QUEUE))
 
 
 # --- what a hostile program leaves in Redis ------------------------------------------------------

@@ -264,7 +264,7 @@ def test_deliveries_to_an_endpoint_are_found_by_it(world: World, platform_id: Id
     ],
 )
 @pytest.mark.parametrize("is_newest_first", [False, True])
-def test_a_page_of_a_busy_cardholder_reads_its_purchases_only(  # noqa: PLR0913 - a case
+def test_a_page_of_a_busy_cardholder_reads_few_purchases_of_others(  # noqa: PLR0913 - a case
     world: World,
     platform_id: Id,
     monkeypatch: pytest.MonkeyPatch,
