@@ -630,7 +630,7 @@ BODIES: dict[str, Callable[[Event], object]] = {
     "list": lambda body: [body],
     "empty": lambda _: {},
     "no-type": lambda body: {k: v for k, v in body.items() if k != "type"},
-    "unknown-type": lambda body: body | {"type": "DANCE"},
+    "no-type-of-any-release": lambda body: body | {"type": "dance"},
     "type-list": lambda body: body | {"type": ["AUTHORIZATION"]},
     "type-object": lambda body: body | {"type": {}},
     "no-amount": lambda body: {k: v for k, v in body.items() if k != "amount"},

@@ -224,7 +224,7 @@ def test_two_processes_book_once(network: Network, office: Office) -> None:
 
 @pytest.fixture
 def refused(network: Network, office: Office, monkeypatch: pytest.MonkeyPatch) -> Id:
-    """Reject the message of a booking, as a worker does that does not know its type."""
+    """Reject the message of a booking, as earlier releases did with unknown types."""
 
     def refuse(*_: object) -> NoReturn:
         raise RejectedError(RejectionReason.MALFORMED, "unknown type")

@@ -1,10 +1,13 @@
-"""Which source may send which messages: those of the ledger itself come from its own parts only.
+"""Which messages there are, and which source may send which of them.
+
+Those of the ledger itself come from its own parts only.
 
 The MAC of a row shows that a process of this installation has accepted it; this shows that no
 process has accepted in the name of another.
 Source: docs/decisions/0049-macs-of-the-inbox.md
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +18,9 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import adjustments
 from cardledger.schema.wire.network_events import RESERVED_SOURCES, EventType
 from cardledger.schema.wire.outcomes import RejectionReason
+
+# What a type of any release looks like.
+_is_type: Final = re.compile(r"[A-Z][A-Z_]{0,63}").fullmatch
 
 _SCHEDULE: Final = frozenset({"schedule"})
 
@@ -38,13 +44,24 @@ _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
 }
 """The sources of the messages that the ledger sends to itself, by type."""
 
+_KNOWN: Final = frozenset({*EventType, *_OF_THE_LEDGER, inbox.DEPOSIT})
+
+
+class UnknownTypeError(Exception):
+    """A process of this installation has accepted a type that this release does not know."""
+
 
 def check(message: Message, kind: str) -> None:
     """Check that the source of `message` may send a message of type `kind`.
 
     Any other type comes from the network, or is a deposit: under a name that is not reserved.
-    Raises: RejectedError.
+    Raises: RejectedError; UnknownTypeError, after which the cardholder waits for a worker of the
+    newer release.
     """
+    if kind not in _KNOWN:
+        if not _is_type(kind):
+            raise RejectedError(RejectionReason.MALFORMED, "Unknown event type.")
+        raise UnknownTypeError(f"messages of type {kind} are of a newer release")
     allowed = _OF_THE_LEDGER.get(kind)
     if allowed is None:
         if message.source not in RESERVED_SOURCES:
