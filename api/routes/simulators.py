@@ -450,5 +450,8 @@ def _rejection_error(outcome: Outcome) -> Exception:
     if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
         message = "A total of the card transaction would exceed a 64-bit integer; lower the amount."
         return ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
+    if outcome.reason == RejectionReason.TOO_MANY_PARKED:
+        message = f"{outcome.detail} Simulate what they take back first."
+        return ApiError(Code.CONFLICT, message)
     # Card and currency were checked before, so the engine has no other reason.
     return AssertionError(f"a simulated event was rejected: {outcome}")

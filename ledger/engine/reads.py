@@ -21,6 +21,7 @@ from cardledger.ledger.engine.parsing import (
     reversals_in,
 )
 from cardledger.ledger.engine.records import (
+    PARKED_LIMIT,
     Card,
     CardTransactionKey,
     Closing,
@@ -281,16 +282,25 @@ def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[
 
 _PARKED: Final = """
     SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at
-    FROM unnest(%s, %s, %s) AS k (customer_id, card_id, issuer_transaction_token)
-    JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id
+    FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)
+    CROSS JOIN LATERAL (
+        SELECT * FROM parked
+        WHERE customer_id = k.customer_id AND card_id = k.card_id
+            AND issuer_transaction_token = k.token
+        ORDER BY id LIMIT %s
+    ) p
+    ORDER BY p.id
 """
 
 
 def parked(
     connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], dict[CardTransactionKey, list[Parked]]]:
-    """Request the messages parked for `keys` (`columns`), in their order of arrival."""
-    cursor = connection.cursor(binary=True).execute(_PARKED, keys)
+    """Request the messages parked for `keys` (`columns`), in their order of arrival.
+
+    Shape: the oldest `PARKED_LIMIT` of each; an earlier release may have parked more.
+    """
+    cursor = connection.cursor(binary=True).execute(_PARKED, [*keys, PARKED_LIMIT])
 
     def answer() -> dict[CardTransactionKey, list[Parked]]:
         records: dict[CardTransactionKey, list[Parked]] = {}
@@ -375,6 +385,11 @@ _CLOSING: Final = f"""
 """
 
 
+def closing_limit(closings: Collection[Closing]) -> int:
+    """Return how many card transactions of each of `closings` a batch reads."""
+    return max(CLOSING_LIMIT // len(closings), _LEAST_CLOSING_LIMIT)
+
+
 def closing_pages(
     connection: Connection[Any], closings: Collection[Closing]
 ) -> dict[Closing, ClosingPage]:
@@ -384,7 +399,7 @@ def closing_pages(
     """
     if not closings:
         return {}
-    limit = max(CLOSING_LIMIT // len(closings), _LEAST_CLOSING_LIMIT)
+    limit = closing_limit(closings)
     keys = pg_arrays.columns(closings, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(_CLOSING, [*keys, limit])
     read: dict[Closing, list[RollUp]] = {closing: [] for closing in closings}

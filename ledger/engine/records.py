@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.messaging.inbox import Message
@@ -215,6 +215,13 @@ ConversionRecord = tuple[
     datetime,  # recorded_at
 ]
 """A row of `conversion_details`."""
+
+
+PARKED_LIMIT: Final = 100
+"""Messages that wait for one card transaction; a batch looks at all of them at each of its events.
+
+Further ones are rejected, and what they have moved is an open item of SUSPENSE.
+"""
 
 
 class Parked(NamedTuple):

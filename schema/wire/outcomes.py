@@ -68,6 +68,7 @@ class RejectionReason(StrEnum):
     OUTDATED = "OUTDATED"
     KEY_REUSED = "KEY_REUSED"
     AMOUNT_OUT_OF_RANGE = "AMOUNT_OUT_OF_RANGE"
+    TOO_MANY_PARKED = "TOO_MANY_PARKED"
     SOURCE_NOT_ALLOWED = "SOURCE_NOT_ALLOWED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -122,6 +123,11 @@ REJECTION_SPECS: Final[Mapping[RejectionReason, RejectionSpec]] = {
         "A total of the card transaction or the account would exceed 9,223,372,036,854,775,807"
         " minor units.",
         "Correct the amount.",
+    ),
+    RejectionReason.TOO_MANY_PARKED: RejectionSpec(
+        "100 events wait for this card transaction: for the authorization, the clearing or the"
+        " return that they take back or change.",
+        "Submit what they wait for, then retry. Money that it has moved is in SUSPENSE meanwhile.",
     ),
     RejectionReason.SOURCE_NOT_ALLOWED: RejectionSpec(
         "The source is reserved for messages of the ledger.",

@@ -13,7 +13,7 @@ from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
-from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.engine.records import PARKED_LIMIT, Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.testing.model import Model
@@ -246,6 +246,34 @@ def test_several_messages_wait_and_are_applied_in_their_order(
     assert expected.count("DUPLICATE") == 1
     assert parked(world, cardholder) == 0
     world.check_books(cardholder, model)
+
+
+def test_a_limited_number_of_events_waits_for_one_card_transaction(
+    world: World, platform: Id, engine: Engine
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+
+    def reversals(count: int, purchase: str = "T1") -> list[Decided]:
+        events = [world.event("CLEARING_REVERSAL", cardholder, purchase, 1) for _ in range(count)]
+        return world.process(engine, [(cardholder, event) for event in events])
+
+    decided = reversals(PARKED_LIMIT + 2)
+    elsewhere = reversals(1, "T2")
+    [further] = reversals(1)
+    world.process(engine, [(cardholder, world.clearing(cardholder, "T1", PARKED_LIMIT))])
+    [later] = reversals(1)
+
+    assert outcomes_of(decided) == ["PARKED"] * PARKED_LIMIT + ["REJECTED"] * 2
+    assert {decided[-1].reason, further.reason} == {RejectionReason.TOO_MANY_PARKED}
+    assert outcomes_of([*elsewhere, later]) == ["PARKED"] * 2  # The clearing is taken back by then.
+    assert parked(world, cardholder) == 2
+    assert world.balance(cardholder) == 1000
+    assert world.rows(
+        "SELECT count(*), sum(amount) FROM suspense_items"
+        " WHERE customer_id = %s AND resolved_at IS NULL AND reason = 'TOO_MANY_PARKED'",
+        cardholder.owner.customer_id,
+    ) == [(3, 3)]
+    world.check_books(cardholder)
 
 
 def test_an_event_parked_from_one_lane_is_found_by_the_other(world: World, platform: Id) -> None:

@@ -24,7 +24,13 @@ from cardledger.ledger.engine.parsing import (
     time_of,
     value_of,
 )
-from cardledger.ledger.engine.records import Card, CardTransactionKey, Decided, Parked
+from cardledger.ledger.engine.records import (
+    PARKED_LIMIT,
+    Card,
+    CardTransactionKey,
+    Decided,
+    Parked,
+)
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts
@@ -174,7 +180,7 @@ class NetworkEvents:
             case inbox.PULL_CONFIRMATION:
                 succeeded = flag_of(body, "succeeded")
                 return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
-        raise RejectedError(RejectionReason.MALFORMED, "Unknown event type.")
+        raise AssertionError(f"no command for messages of type {body['type']}")
 
     def _pullable(self, context: CardTransactionContext) -> int:
         """Return what a pull after a clearing may take from the funding account."""
@@ -235,10 +241,16 @@ class NetworkEvents:
     # --- messages that came too early ------------------------------------------------------
 
     def _park(self, message: Message, context: CardTransactionContext) -> Decided:
+        waiting = self._parked.setdefault(context.key, [])
+        if len(waiting) >= PARKED_LIMIT:
+            raise RejectedError(
+                RejectionReason.TOO_MANY_PARKED,
+                f"{PARKED_LIMIT} events wait for this card transaction already.",
+            )
         body = inbox.event_of(message.body)
         parked = Parked(message.id, *context.key, body, message.received_at)
         self._changes.writes.parked.append(parked)
-        self._parked.setdefault(context.key, []).append(parked)
+        waiting.append(parked)
         known = context.roll_up if context.roll_up.state.sequence else None
         return Decided(message, OutcomeType.PARKED, reason=OutcomeFlag.WAITS, roll_up=known)
 
