@@ -17,9 +17,11 @@ from cardledger.ledger.engine import reads
 from cardledger.ledger.engine.parsing import (
     adjustments_of,
     card_transaction_keys_of,
+    closings_of,
     settlement_bookings_of,
     transfers_of,
 )
+from cardledger.ledger.engine.records import Closing
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import adjustments, settlement_bookings, transfers
 from cardledger.ledger.storage import pg_arrays
@@ -105,7 +107,7 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     """Lock what is free of what `messages` change, until the end of the database transaction.
 
     Returns the customers of whom another session has locked an account, a transfer, an adjustment,
-    or a card transaction of `messages` or with a debt. The pages of closed cards are not tried.
+    or a card transaction: of `messages`, with a debt, or of a card that is closed.
     """
     customers = pg_arrays.uuids(list({message.customer_id for message in messages}))
     keys = reads.columns(card_transaction_keys_of(messages))
@@ -124,6 +126,8 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     free, free_too, accounts, card_transactions = [cursor.fetchall() for cursor in cursors]
     locked = {row[0] for row in (*free, *free_too)}
     held = {customer for key, customer in (*accounts, *card_transactions) if key not in locked}
+    if closings := closings_of(messages):
+        held |= _closing_locked_by_others(connection, closings)
     keys_of_transfers = transfers_of(messages)
     if keys_of_transfers:
         held |= transfers.locked_by_others(connection, keys_of_transfers)
@@ -136,3 +140,32 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
         taken = settlement_bookings.locked_by_others(connection, due)
         held |= {due[key] for key in taken}
     return held
+
+
+_CLOSING: Final = """
+    SELECT t.id, t.customer_id FROM card_transactions t WHERE t.id IN (
+        SELECT p.id FROM unnest(%s, %s, %s) AS k (card_id, customer_id, after)
+        CROSS JOIN LATERAL (
+            SELECT id FROM card_transactions
+            WHERE customer_id = k.customer_id AND card_id = k.card_id
+                AND issuer_transaction_token > k.after
+            ORDER BY issuer_transaction_token LIMIT %s
+        ) p
+    )
+"""
+_FREE_CLOSING: Final = f"{_CLOSING} FOR UPDATE OF t SKIP LOCKED"
+
+
+def _closing_locked_by_others(
+    connection: Connection[Any], closings: Collection[Closing]
+) -> set[Id]:
+    """Do as `locked_by_others`, with the pages of closed cards that a batch is to release."""
+    keys = pg_arrays.columns(closings, "uuid", "uuid", "text")
+    concerned = [*keys, reads.closing_limit(closings)]
+    with connection.pipeline():
+        free, pages = [
+            connection.cursor(binary=True).execute(statement, concerned)
+            for statement in (_FREE_CLOSING, _CLOSING)
+        ]
+    mine = {row[0] for row in free.fetchall()}
+    return {customer for key, customer in pages.fetchall() if key not in mine}

@@ -189,6 +189,28 @@ def test_a_locked_card_transaction_delays_its_cardholder_alone(world: World, pla
     world.check_books(held)
 
 
+def test_a_locked_card_transaction_of_a_closed_card_delays_its_cardholder_alone(
+    world: World, platform: Id
+) -> None:
+    held, other = of_one_shard(world, platform, 2)
+    engine = world.engine()
+    world.process(engine, [(held, world.authorization(held, f"T{n}", 10)) for n in range(3)])
+    world.accept([(held, world.card_closed(held)), (other, world.authorization(other, "T1", 1))])
+
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute(
+            "SELECT FROM card_transactions WHERE account_id = %s"
+            " AND issuer_transaction_token = 'T1' FOR UPDATE",
+            [held.account_id],
+        )
+        [decided] = drained(engine, [held.shard])
+        assert decided.message.customer_id == other.owner.customer_id
+
+    eventually(lambda: drained(engine, [held.shard]) and world.count("inbox") == 0)
+    assert world.balance(held) == 10_000
+    world.check_books(held)
+
+
 def test_a_lock_that_no_cardholder_can_be_blamed_for_rejects_nothing(
     world: World, platform: Id
 ) -> None:
