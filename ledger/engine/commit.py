@@ -21,25 +21,11 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cardledger.ledger.books.calendars import CachedCalendars
-from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
-from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.locked_cardholders import LockedCardholders
-from cardledger.ledger.engine.parsing import (
-    adjustments_of,
-    card_transaction_keys_of,
-    cards_of_money,
-    closings_of,
-    key_of,
-    receivers_of,
-    settlement_bookings_of,
-    suspended_keys,
-    timed_out_keys,
-    transfers_of,
-)
-from cardledger.ledger.engine.records import Claimed, Decided, SuspenseItem
+from cardledger.ledger.engine.records import Claimed, Decided
+from cardledger.ledger.engine.snapshots import SnapshotReader
 from cardledger.ledger.engine.stalls import (
     SAMPLE,
     DeadlinePassedError,
@@ -49,20 +35,19 @@ from cardledger.ledger.engine.stalls import (
     Stalls,
     UnavailableError,
     describe,
+    is_canary,
     is_fault_of_message,
-    is_systemic,
     is_unavailable,
     log_ids,
     open_days,
     repeated,
 )
 from cardledger.ledger.messaging import claims
-from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane, Message
+from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import database_clock
-from cardledger.ledger.storage.database_clock import Reading
 from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH, driver
 from cardledger.schema.ids import Id
 
@@ -113,8 +98,7 @@ class Engine:
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size
-        self._system_accounts: Final = SystemAccounts()
-        self._calendars: Final = CachedCalendars()
+        self._snapshots: Final = SnapshotReader(key)
         self._stalls: Final = Stalls()
         self.stopped_queues: Final = self._stalls.stopped_queues
         self._stopping: Final = Event()
@@ -186,7 +170,7 @@ class Engine:
             return [], []
         try:
             if self._stalls.are_stopped(lane, ready):
-                return self._run_one_by_one(lane, ready)
+                return self._run_stopped(lane, ready)
             return self._run_batch(lane, ready)
         finally:
             self._publish_stalls()
@@ -211,7 +195,7 @@ class Engine:
             _log.warning("batch failed; deciding its messages one by one", error=describe(error))
             return self._run_one_by_one(lane, shards, others_succeed=due is not None)
         if stalls.succeeds(decided):
-            self._stalls.note_success(lane, shards)
+            self._stalls.note_success(lane)
         if due:
             self._stalls.end(due)
             return decided, shards  # Others that wait are to be tried, too.
@@ -250,14 +234,35 @@ class Engine:
                     break
         return decided, self._conclude(lane, shards, failures, decided)
 
+    def _run_stopped(self, lane: Lane, shards: Sequence[int]) -> _Batched:
+        """Try messages one by one where a queue has stopped; it goes on once one is decided.
+
+        When all that wait there have failed before, one whose turn it is.
+        """
+        decided, unfinished = self._run_one_by_one(lane, shards)
+        shards = self._stalls.ready(lane, shards)  # Not those that have stopped again.
+        due = self._stalls.due(lane, shards)
+        if decided or due is None or not self._stalls.are_stopped(lane, shards):
+            return decided, unfinished
+        queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
+        try:
+            decided = self._run_one(queues, others_succeed=False)
+        except FailedError as failure:
+            if not self._stalls.hold(failure):
+                self._stalls.stop(lane, shards, failure)
+        return decided, self._conclude(lane, shards, [], decided)
+
     def _conclude(
         self, lane: Lane, shards: Sequence[int], failures: list[FailedError], decided: list[Decided]
     ) -> Sequence[int]:
         """Stop or resume queues after `failures`; return those that may have more messages."""
-        if not failures or stalls.succeeds(decided):
+        if stalls.succeeds(decided):
+            self._stalls.note_success(lane)
             self._stalls.resume(lane, shards)
+            return shards
+        if not failures:
             return shards if decided else []
-        if is_systemic(failures):
+        if self._stalls.are_systemic(failures):
             self._stalls.stop(lane, shards, failures[-1])
             return []
         return shards
@@ -311,6 +316,8 @@ class Engine:
         """Return whether a message behind the oldest can be decided; nothing is written."""
         claimed = self._claim(connection, queues, 1 + _NEIGHBOURS, waits=False)
         for neighbour in claimed.messages[1:]:
+            if is_canary(neighbour):
+                continue
             try:
                 with connection.transaction(force_rollback=True):
                     self._decide(connection, [neighbour])
@@ -395,7 +402,7 @@ class Engine:
     ) -> list[Decided]:
         if not messages:
             return []
-        snapshot, reading = self._load(connection, messages)
+        snapshot, reading = self._snapshots.read(connection, messages)
         now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
@@ -403,78 +410,13 @@ class Engine:
             batch.leave_out(reads.resolved_by_people(connection, batch.writes.suspended))
         with open_days():
             writes.write(connection, batch.writes, now, self._key, decided=messages)
-        if all(message.customer_id >= CANARIES_FROM for message in messages):
+        if all(map(is_canary, messages)):
             connection.execute(COMMIT_WITHOUT_FLUSH)
         if batch.first_deadline and (
             (self._clock() if self._clock else reading.now()) > batch.first_deadline
         ):
             raise DeadlinePassedError
         return decided
-
-    def _load(
-        self, connection: psycopg.Connection[Any], messages: Sequence[Message]
-    ) -> tuple[BatchSnapshot, Reading]:
-        left_out: list[Message] = []
-        keys = card_transaction_keys_of(messages, left_out=left_out)
-        customers = list({message.customer_id for message in messages})
-        with connection.pipeline():
-            # The locks come first: what is read after them cannot change any more.
-            accounts_of = reads.lock_accounts(connection, customers)
-            key_columns = reads.columns(keys)
-            roll_ups_of = reads.roll_ups(connection, key_columns)
-            timed_out = timed_out_keys(messages)
-            idempotency_keys = [*map(key_of, messages), *timed_out, *suspended_keys(left_out)]
-            outcomes_of = reads.outcomes(connection, idempotency_keys)
-            card_ids = {card_id for _, card_id, _ in keys} | cards_of_money(left_out)
-            cards_of = reads.cards(connection, card_ids)
-            debts_of = reads.debts(connection, customers)
-            parked_of = reads.parked(connection, key_columns)
-            # After the locks: a batch that waited for another is recorded later than the other.
-            books_of = reads.state_of_books(connection)
-        books, accounts = books_of(), accounts_of()
-        charts = {(account.platform_id, account.currency) for account in accounts.values()}
-        # Read only when needed: most batches have none of them.
-        pages = reads.closing_pages(connection, closings_of(messages))
-        adjustments = reads.lock_adjustments(connection, adjustments_of(messages))
-        charts |= {(each.platform_id, each.currency) for each in adjustments.values()}
-        bookings = reads.lock_settlement_bookings(connection, settlement_bookings_of(messages))
-        charts |= {(each.platform_id, each.currency) for each in bookings.values()}
-        transfers = reads.lock_transfers(connection, transfers_of(messages))
-        charts |= {(each.platform_id, each.arriving_currency) for each in transfers.values()}
-        outcomes, parked = outcomes_of(), parked_of()
-        items: Sequence[SuspenseItem] = ()
-        if books.has_suspense:
-            ids = [*reads.ids_of(parked), *reads.suspended_by(adjustments)]
-            items = reads.suspense_items(connection, ids, idempotency_keys)
-        approved = {key: outcomes[key] for key in timed_out if key in outcomes}
-        amounts_since = reads.amounts_since(connection, approved.values()) if approved else {}
-        expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
-        snapshot = BatchSnapshot(
-            outcomes=outcomes,
-            reversals=reads.reversals(
-                connection, messages, outcomes, self._key, any_waits=books.has_reversals
-            ),
-            amounts_since=amounts_since,
-            cards=cards_of(),
-            accounts=accounts,
-            roll_ups=roll_ups_of() + expecting,
-            closing_pages=pages,
-            debts=debts_of(),
-            parked=parked,
-            transfers=transfers,
-            adjustments=adjustments,
-            settlement_bookings=bookings,
-            platform_customer_ids=reads.platform_customer_ids(connection, receivers_of(messages)),
-            system_accounts=self._system_accounts.of(connection, charts),
-            suspense_items=items,
-            calendars=self._calendars.current(connection, books.calendar_versions),
-            first_open_day=books.first_open_day,
-        )
-        # Each statement reads what is committed before it: an account that was opened after the
-        # locks were taken can be the funding source of a card that was read after that.
-        if not accounts.keys() >= snapshot.accounts_used_by(set(customers)):
-            raise StaleSnapshotError
-        return snapshot, books.reading
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:

@@ -2,15 +2,15 @@
 
 A failure that a message's own data does not explain is internal: a revoked privilege, a column of
 another release, a defect. It never rejects a message (docs/decisions/0029). The messages of the
-cardholder wait, or the whole queue stops when different cardholders fail with the same error; both
-are tried again, with a growing delay, and go on by themselves after the repair.
+cardholder wait, or the whole queue stops when different cardholders fail with the same error and
+none succeeds; both are tried again, with a growing delay, and go on by themselves after the repair.
 
 Each worker keeps its own list of stalls. The table `stalled_queues` shows them to operators, and to
 workers that are started later.
 """
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from psycopg.errors import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
+from cardledger.ledger.messaging.inbox import CANARIES_FROM, UNROUTED, Lane, Message
 from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.schema.ids import Id
 
@@ -147,15 +147,17 @@ class FailedError(Exception):
 
 
 def succeeds(decided: Sequence[Decided]) -> bool:
-    """Return whether a message was decided: that a forged one was moved says nothing of others."""
-    return not all(each.is_forged for each in decided)
+    """Return whether an event was decided.
+
+    Canaries, for which nothing is written, and forged messages, which are moved away, say nothing
+    of others.
+    """
+    return any(not each.is_forged and not is_canary(each.message) for each in decided)
 
 
-def is_systemic(failures: Sequence[FailedError]) -> bool:
-    """Return whether `failures`, of one cardholder each, are not those of these messages alone."""
-    # A pipeline raises an error of PostgreSQL at whichever statement comes next.
-    errors = Counter([_PLACE.sub(r"\1", failure.error) for failure in failures])
-    return max(errors.values()) > 1
+def is_canary(message: Message) -> bool:
+    """Return whether `message` is a canary, of which nothing is written."""
+    return message.customer_id >= CANARIES_FROM
 
 
 def describe(error: BaseException) -> str:
@@ -297,11 +299,29 @@ class Stalls:
                 place, message_id, failure.error, delay_s=_FIRST_DELAY_S, message=failure.message
             )
 
-    def note_success(self, lane: Lane, shards: Sequence[int]) -> None:
-        """Remember that messages in `shards` were decided beside those that wait."""
+    def are_systemic(self, failures: Iterable[FailedError]) -> bool:
+        """Return whether one of `failures` is not that of its cardholder alone.
+
+        It is not when another cardholder of its lane has failed with the same error, now or in an
+        earlier batch, and no message has been decided since: with little traffic each batch has
+        one cardholder.
+        """
+        failed = [(each.message, _cause(each.error)) for each in failures if each.message]
+        cardholders: dict[tuple[Lane, str], set[Id]] = defaultdict(set)
+        for message, cause in failed:
+            cardholders[message.lane, cause].add(message.customer_id)
         with self._lock:
-            for stall in self._held(lane, shards):
-                stall.others_succeed = True
+            for stall in self._stalls.values():
+                if stall.customer_id is not None and not stall.others_succeed:
+                    cardholders[stall.lane, _cause(stall.error)].add(stall.customer_id)
+        return any(len(cardholders[message.lane, cause]) > 1 for message, cause in failed)
+
+    def note_success(self, lane: Lane) -> None:
+        """Remember that messages of `lane` were decided beside those that wait."""
+        with self._lock:
+            for stall in self._stalls.values():
+                if stall.lane is lane:
+                    stall.others_succeed = True
 
     def end(self, stall: Stall) -> None:
         """Let the cardholder of `stall` go on."""
@@ -390,6 +410,11 @@ class Stalls:
                 if stall.is_published and place not in table:
                     stall.retry_at = 0.0  # Another worker has decided its messages.
             self._remove([place for place in self._stalls if place[:2] not in queues])
+
+
+def _cause(error: str) -> str:
+    # A pipeline raises an error of PostgreSQL at whichever statement comes next.
+    return _PLACE.sub(r"\1", error)
 
 
 def _shown(stall: Stall) -> dict[str, object]:

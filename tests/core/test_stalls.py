@@ -1,18 +1,64 @@
 """Which failures stop a queue, and which only a cardholder."""
 
-from cardledger.ledger.engine.stalls import FailedError, is_systemic
+from datetime import UTC, datetime
+
+from cardledger.ledger.engine.stalls import FailedError, Stalls
+from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+
+DENIED = "42501: permission denied for table outbox"
 
 
-def failures(*errors: str) -> list[FailedError]:
-    return [FailedError(None, error) for error in errors]
+def failure(error: str, *, lane: Lane = Lane.LIVE, customer_id: Id | None = None) -> FailedError:
+    message = Message(
+        lane=lane,
+        shard=1,
+        id=new_id(),
+        customer_id=customer_id or new_id(),
+        platform_id=new_id(),
+        source="test",
+        reference="1",
+        body={},
+        body_hash=b"",
+        reply_to=None,
+        received_at=datetime.now(UTC),
+    )
+    return FailedError(message, error)
 
 
 def test_one_error_of_postgresql_is_systemic_wherever_a_pipeline_raised_it() -> None:
-    denied = "42501: permission denied for table outbox"
+    failures = [failure(f"{DENIED} (writes.py:82)"), failure(f"{DENIED} (claims.py:206)")]
 
-    assert is_systemic(failures(f"{denied} (writes.py:82)", f"{denied} (claims.py:206)"))
+    assert Stalls().are_systemic(failures)
 
 
 def test_different_errors_and_defects_at_different_places_are_not_systemic() -> None:
-    assert not is_systemic(failures("42501: permission denied", "23502: a null value"))
-    assert not is_systemic(failures("AssertionError: (a.py:1)", "AssertionError: (b.py:2)"))
+    assert not Stalls().are_systemic([failure(DENIED), failure("23502: a null value")])
+    assert not Stalls().are_systemic(
+        [failure("AssertionError: (a.py:1)"), failure("AssertionError: (b.py:2)")]
+    )
+
+
+def test_one_cardholder_who_fails_again_and_again_is_not_systemic() -> None:
+    stalls, customer_id = Stalls(), new_id()
+    stalls.hold(failure(DENIED, customer_id=customer_id))
+
+    assert not stalls.are_systemic([failure(DENIED, customer_id=customer_id)])
+
+
+def test_an_error_that_another_cardholder_had_in_an_earlier_batch_is_systemic() -> None:
+    stalls = Stalls()
+    stalls.hold(failure(DENIED))
+
+    assert stalls.are_systemic([failure(DENIED)])
+    assert not stalls.are_systemic([failure("23502: a null value")])
+    assert not stalls.are_systemic([failure(DENIED, lane=Lane.BULK)])
+
+
+def test_an_error_is_not_systemic_when_others_have_succeeded_since() -> None:
+    stalls = Stalls()
+    stalls.hold(failure(DENIED))
+    stalls.note_success(Lane.LIVE)
+
+    assert not stalls.are_systemic([failure(DENIED)])

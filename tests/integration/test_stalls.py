@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 import structlog
 from psycopg import sql
@@ -14,13 +15,15 @@ from structlog.testing import capture_logs
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.decisions import sources
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.engine.stalls import is_canary
+from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
 from tests.waiting import eventually
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 Event = dict[str, Any]
 
@@ -128,6 +131,68 @@ def test_a_revoked_right_stops_the_queue_and_rejects_nothing(world: World, platf
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
     for cardholder in cardholders:
         world.check_books(cardholder)
+
+
+@pytest.mark.parametrize("with_canary", [False, True], ids=["", "beside-canaries"])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_queue_in_which_every_cardholder_fails_stays_stopped_until_the_repair(
+    world: World, platform: Id, count: int, *, with_canary: bool
+) -> None:
+    cardholders = neighbours(world, platform, count)
+    shard = cardholders[0].shard
+    engine = world.engine()
+    states: list[bool] = []
+
+    def have_been_tried_again() -> bool:
+        if with_canary:
+            send_canary(world, shard)
+        world.drain(engine)
+        known = stalls(world)
+        states.append(any(row[1] == shard and row[2] for row in known))
+        attempts = world.rows("SELECT attempts FROM stalled_queues WHERE NOT is_whole_queue")
+        return len(attempts) == count and all(tries >= 3 for (tries,) in attempts)
+
+    with revoked(world, "INSERT ON entries"):
+        # As with little traffic: each batch has one cardholder.
+        for cardholder in cardholders:
+            world.accept([(cardholder, world.clearing(cardholder, "T", 10))])
+            assert outcomes_of(world.drain(engine)) == []
+        eventually(have_been_tried_again)
+    decided = [each for each in drain_until(world, engine, count) if not is_canary(each.message)]
+
+    assert all(states)
+    assert engine.stopped_queues() == 0
+    assert outcomes_of(decided) == ["APPLIED"] * count
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_cardholders_who_fail_alike_while_others_succeed_stop_no_queue(
+    world: World, platform: Id
+) -> None:
+    strange, other, stranger = neighbours(world, platform, 3)
+    engine = world.engine()
+    for cardholder in (strange, stranger):
+        world.connection.execute("ALTER TABLE cards DROP CONSTRAINT IF EXISTS cards_state_check")
+        world.connection.execute(
+            "UPDATE cards SET state = 'HIBERNATING' WHERE id = %s", [cardholder.card_id]
+        )
+    for cardholder in (strange, other, stranger, other):
+        world.accept([(cardholder, world.clearing(cardholder, "T", 10))])
+        world.drain(engine)
+
+    stopped = engine.stopped_queues()
+    world.connection.execute("UPDATE cards SET state = 'ACTIVE'")
+    drain_until(world, engine, 2)
+
+    assert stopped == 0
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def send_canary(world: World, shard: int) -> None:
+    """Have a canary wait in the queue."""
+    message = canaries.canary((Lane.LIVE, shard), datetime.now(UTC))
+    with psycopg.connect(world.app_url) as connection:
+        inbox.accept(connection, [message], INBOX_KEY)
 
 
 def test_forged_messages_that_are_moved_away_do_not_hide_that_all_others_fail(
@@ -262,6 +327,33 @@ def test_a_value_of_a_newer_release_holds_back_its_cardholder_alone(
     assert row[5].startswith("KeyError: 'HIBERNATING' (reads.py:")
     assert outcomes_of(others + its_own) == ["APPLIED"] * 6
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_a_type_of_a_newer_release_holds_back_its_cardholder_alone(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = neighbours(world, platform, 2)
+    older = world.engine()
+    world.accept(
+        [
+            (mine, world.clearing(mine, "T1", 10)),
+            (mine, world.clearing(mine, "T2", 10)),
+            (other, world.authorization(other, "T", 10)),
+        ]
+    )
+
+    with monkeypatch.context() as before:
+        before.setattr(sources, "_KNOWN", {*sources._KNOWN} - {"CLEARING"})
+        [of_other] = drain_until(world, older, 1)
+        [row] = stalls(world)
+    decided = drain_until(world, world.engine(), 2)
+
+    assert of_other.message.customer_id == other.owner.customer_id
+    assert row[2:4] == (False, mine.owner.customer_id)
+    assert row[5].startswith("UnknownTypeError: messages of type CLEARING are of a newer release")
+    assert outcomes_of(decided) == ["APPLIED"] * 2
+    eventually(lambda: older.waiting() == [] and stalls(world) == [])
+    world.check_books(mine)
 
 
 def test_what_a_newer_release_has_parked_rejects_nothing(world: World, platform: Id) -> None:
