@@ -3,7 +3,8 @@
 Each revision is built, with compiled rules where there is a C compiler, and runs in a process of
 its own on servers of its own. Every round measures each of them once, in random order, so that what
 else the machine does meets all of them. A ratio is that of a round, of one revision to the first;
-the table has medians and quartiles.
+the table has medians and quartiles. `HEAD+benchmarks/without_walls.patch` is a revision with a
+patch applied: here the one that takes out MACs, the rights of roles and the views of a platform.
 
 What is measured: `engine` (batches of 500, one thread, and bytes of the write-ahead log), `http`
 (authorizations: one at a time, and on 64 connections).
@@ -26,6 +27,7 @@ from typing import Final
 
 _ROOT: Final = Path(__file__).parent.parent
 _PARTS: Final = ("engine", "http")
+_SHOWN: Final = 20  # Characters of a revision in the table.
 
 # Runs in the process of a revision: only what `benchmarks` has had since it began.
 _CHILD: Final = """
@@ -83,7 +85,9 @@ def main() -> None:
     """Print how the revisions compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "revisions", nargs="+", help="of git; the first is what others are compared to"
+        "revisions",
+        nargs="+",
+        help="of git, or REVISION+PATCH; the first is what others are compared to",
     )
     parser.add_argument("--part", choices=_PARTS, action="append", help="default: both")
     parser.add_argument("--rounds", type=int, default=24)
@@ -112,15 +116,21 @@ def main() -> None:
 
 
 def _built(scratch: Path, revision: str) -> str:
-    """Return the path on which Python finds the package and the benchmarks of `revision`."""
+    """Return the path on which Python finds the package and the benchmarks of `revision`.
+
+    After a `+` it names a patch that is applied.
+    """
+    commit, _, patch = revision.partition("+")
     tree, package = scratch / "tree", scratch / "package"
     tree.mkdir(parents=True)
     archive = subprocess.run(
-        ["git", "-C", str(_ROOT), "archive", revision],  # noqa: S607 - on the PATH
+        ["git", "-C", str(_ROOT), "archive", commit],  # noqa: S607 - on the PATH
         check=True,
         stdout=subprocess.PIPE,
     )
     subprocess.run(["tar", "-x", "-C", str(tree)], check=True, input=archive.stdout)  # noqa: S607
+    if patch:
+        subprocess.run(["git", "apply", Path(patch).resolve()], cwd=tree, check=True)  # noqa: S607
     compiles = shutil.which("cc") is not None
     print(f"building {revision}, rules {'compiled' if compiles else 'interpreted'}", flush=True)
     subprocess.run(
@@ -191,7 +201,7 @@ def show(revisions: Sequence[str], figures: Sequence[Mapping[str, list[float]]])
             ratios = [own / of_first for own, of_first in zip(measured[name], values, strict=True)]
             low, middle, high = statistics.quantiles(ratios, n=4)
             print(
-                f"{name:32}{revision:>12}{statistics.median(measured[name]):12,.1f}"
+                f"{name:32}{revision[-_SHOWN:]:>{_SHOWN}}{statistics.median(measured[name]):12,.1f}"
                 f"   ratio {middle:.3f} (quartiles {low:.3f} to {high:.3f})",
                 flush=True,
             )

@@ -332,6 +332,16 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
     assert "INCOMPLETE" not in done.stdout
 
 
+def test_the_patch_that_takes_the_walls_out_applies() -> None:
+    root = Path(compare.__file__).parent.parent
+
+    subprocess.run(
+        ["git", "apply", "--check", "benchmarks/without_walls.patch"],  # noqa: S607
+        cwd=root,
+        check=True,
+    )
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_revision_is_compared_with_itself(
     capsys: pytest.CaptureFixture[str], *, alone: bool
