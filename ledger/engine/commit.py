@@ -23,16 +23,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
 from cardledger.ledger.engine.decisions.batch import Batch
-from cardledger.ledger.engine.locked_cardholders import LockedCardholders
-from cardledger.ledger.engine.records import Claimed, Decided
-from cardledger.ledger.engine.snapshots import SnapshotReader
-from cardledger.ledger.engine.stalls import (
-    SAMPLE,
+from cardledger.ledger.engine.failures import (
     DeadlinePassedError,
     FailedError,
     LockedError,
     StaleSnapshotError,
-    Stalls,
     UnavailableError,
     describe,
     is_canary,
@@ -41,7 +36,12 @@ from cardledger.ledger.engine.stalls import (
     log_ids,
     open_days,
     repeated,
+    succeeds,
 )
+from cardledger.ledger.engine.locked_cardholders import LockedCardholders
+from cardledger.ledger.engine.records import Claimed, Decided
+from cardledger.ledger.engine.snapshots import SnapshotReader
+from cardledger.ledger.engine.stalls import SAMPLE, Stalls
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -194,7 +194,7 @@ class Engine:
                 self._stalls.end(due)
             _log.warning("batch failed; deciding its messages one by one", error=describe(error))
             return self._run_one_by_one(lane, shards, others_succeed=due is not None)
-        if stalls.succeeds(decided):
+        if succeeds(decided):
             self._stalls.note_success(lane)
         if due:
             self._stalls.end(due)
@@ -202,27 +202,35 @@ class Engine:
         return decided, unfinished
 
     def _run_one_by_one(
-        self, lane: Lane, shards: Sequence[int], *, others_succeed: bool = False
+        self,
+        lane: Lane,
+        shards: Sequence[int],
+        *,
+        others_succeed: bool = False,
+        until_success: bool = False,
     ) -> _Batched:
         """Decide at most a batch's worth of messages in commits of their own.
 
         Ends as soon as it is known who fails: that cardholder waits, the others are decided in
         batches again. When no message succeeds, and different cardholders fail with the same error,
-        the queues stop.
+        the queues stop. With `until_success` one that succeeds is enough.
         """
         decided: list[Decided] = []
         failures: list[FailedError] = []
+        left_out: list[Id] = []  # Of those who fail, when too many wait already.
         for _ in range(self._batch_size):
-            queues = _Queues(lane, shards, self._stalls.held(lane, shards))
+            queues = _Queues(lane, shards, self._stalls.held(lane, shards) + left_out)
             try:
-                others_do = others_succeed or stalls.succeeds(decided)
+                others_do = others_succeed or succeeds(decided)
                 oldest = self._run_one(queues, others_succeed=others_do)
             except FailedError as failure:
-                failures.append(failure)
-                if not self._stalls.hold(failure):
+                if failure.message is None:
                     self._stalls.stop(lane, shards, failure)
                     return decided, []
-                if stalls.succeeds(decided) or len(failures) == SAMPLE:
+                failures.append(failure)
+                if not self._stalls.hold(failure):
+                    left_out.append(failure.message.customer_id)
+                if succeeds(decided) or len(failures) == SAMPLE:
                     break
             except UnavailableError:
                 if not decided:
@@ -230,39 +238,56 @@ class Engine:
                 return decided, []  # Those are committed, and callers may wait for their outcomes.
             else:
                 decided += oldest
-                if not oldest or (failures and stalls.succeeds(oldest)):
+                if not oldest or ((failures or until_success) and succeeds(oldest)):
                     break
-        return decided, self._conclude(lane, shards, failures, decided)
+        return decided, self._conclude(lane, shards, failures, decided, are_many=bool(left_out))
 
     def _run_stopped(self, lane: Lane, shards: Sequence[int]) -> _Batched:
-        """Try messages one by one where a queue has stopped; it goes on once one is decided.
+        """Try messages one by one where a queue has stopped, until one is decided.
 
         When all that wait there have failed before, one whose turn it is.
         """
-        decided, unfinished = self._run_one_by_one(lane, shards)
+        decided, unfinished = self._run_one_by_one(lane, shards, until_success=True)
         shards = self._stalls.ready(lane, shards)  # Not those that have stopped again.
-        due = self._stalls.due(lane, shards)
-        if decided or due is None or not self._stalls.are_stopped(lane, shards):
+        if decided or not self._stalls.are_stopped(lane, shards):
             return decided, unfinished
+        self._stalls.lapse(lane, shards)
+        due = self._stalls.due(lane, shards)
+        if due is None:
+            return [], unfinished
         queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
         try:
             decided = self._run_one(queues, others_succeed=False)
         except FailedError as failure:
-            if not self._stalls.hold(failure):
+            if failure.message is None:
                 self._stalls.stop(lane, shards, failure)
+            else:
+                self._stalls.hold(failure)
+            return [], unfinished
+        if not decided:  # Another session has locked the cardholder.
+            self._stalls.postpone(due)
         return decided, self._conclude(lane, shards, [], decided)
 
     def _conclude(
-        self, lane: Lane, shards: Sequence[int], failures: list[FailedError], decided: list[Decided]
+        self,
+        lane: Lane,
+        shards: Sequence[int],
+        failures: list[FailedError],
+        decided: list[Decided],
+        *,
+        are_many: bool = False,
     ) -> Sequence[int]:
-        """Stop or resume queues after `failures`; return those that may have more messages."""
-        if stalls.succeeds(decided):
+        """Stop or resume queues after `failures`; return those that may have more messages.
+
+        `are_many` says that too many cardholders wait already to let those of `failures` wait, too.
+        """
+        self._stalls.note_readable(lane, shards)
+        if succeeds(decided):
             self._stalls.note_success(lane)
-            self._stalls.resume(lane, shards)
             return shards
         if not failures:
             return shards if decided else []
-        if self._stalls.are_systemic(failures):
+        if are_many or self._stalls.are_systemic(failures):
             self._stalls.stop(lane, shards, failures[-1])
             return []
         return shards

@@ -55,6 +55,10 @@ class RejectedError(Exception):
         self.detail = detail
 
 
+class UnknownTypeError(Exception):
+    """A process of this installation has accepted a type that this release does not know."""
+
+
 def rejection_of(
     message: Message, reason: RejectionReason, detail: str, at: datetime
 ) -> RejectionRecord:

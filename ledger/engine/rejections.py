@@ -19,6 +19,7 @@ from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.decisions.payments import messages as payment_messages
 from cardledger.ledger.engine.decisions.recovery import ENGINE
+from cardledger.ledger.engine.failures import open_days, repeated
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     cards_of_money,
@@ -28,7 +29,6 @@ from cardledger.ledger.engine.parsing import (
     transfers_of,
 )
 from cardledger.ledger.engine.records import Decided, RejectionRecord
-from cardledger.ledger.engine.stalls import open_days, repeated
 from cardledger.ledger.messaging import claims, inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey

@@ -12,6 +12,7 @@ from cardledger.ledger.books.calendars import CachedCalendars
 from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import reads
 from cardledger.ledger.engine.change_set import BatchSnapshot
+from cardledger.ledger.engine.failures import StaleSnapshotError
 from cardledger.ledger.engine.parsing import (
     adjustments_of,
     card_transaction_keys_of,
@@ -25,7 +26,6 @@ from cardledger.ledger.engine.parsing import (
     transfers_of,
 )
 from cardledger.ledger.engine.records import SuspenseItem
-from cardledger.ledger.engine.stalls import StaleSnapshotError
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.database_clock import Reading

@@ -11,28 +11,18 @@ workers that are started later.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from time import monotonic
-from traceback import extract_tb
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import psycopg
 import structlog
 from psycopg import Connection
-from psycopg.errors import (
-    CharacterNotInRepertoire,
-    ProgramLimitExceeded,
-    UntranslatableCharacter,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.messaging.inbox import CANARIES_FROM, UNROUTED, Lane, Message
-from cardledger.ledger.storage.engines import is_unable, message_of
+from cardledger.ledger.engine.failures import FailedError, log_ids
+from cardledger.ledger.engine.parsing import UnknownTypeError
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
 from cardledger.schema.ids import Id
 
 SAMPLE: Final = 4
@@ -41,152 +31,13 @@ SAMPLE: Final = 4
 HELD_LIMIT: Final = 100
 """Cardholders that wait alone in one lane; when more fail, their queues stop."""
 
-_CLOSED_DAY: Final = "CL004"
-"""SQLSTATE of the trigger of `entries` that refuses a day for which the books are closed."""
-
-Result = TypeVar("Result")
-
-_SNAPSHOTS: Final = 5  # Of one batch.
-
-_OURS: Final = Path(__file__).parents[1]  # The folder of what can fail.
+LAPSE_S: Final = 300.0
+"""How long a queue stays stopped in which only those wait who have failed."""
 
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0
-_ERROR_LENGTH: Final = 300  # Characters of an error that are kept.
 _PLACE: Final = re.compile(r"^([0-9A-Z]{5}: .*) \(\w+\.py:\d+\)$")  # `describe` of an SQLSTATE.
-_SHOWN: Final = 200  # Characters of an id in a line of the log.
-
-# A value of the message that no repair of the schema makes storable.
-_FAULTS_OF_A_MESSAGE: Final = (
-    ProgramLimitExceeded,  # Too long for an index.
-    CharacterNotInRepertoire,
-    UntranslatableCharacter,
-)
-
 _log = structlog.get_logger()
-
-
-class UnavailableError(Exception):
-    """PostgreSQL is unavailable or cancelled the work; nothing was written. Retry later."""
-
-
-class LockedError(UnavailableError):
-    """Another session has locked a row for longer than a batch waits; nothing was written."""
-
-
-class DeadlinePassedError(Exception):
-    """An approval would be committed after its `decideBy`; by the later clock it is a decline."""
-
-
-class StaleSnapshotError(Exception):
-    """What was read is not true any more: read again.
-
-    A card, a card transaction or a transfer is on an account that is not locked, or the books were
-    closed for a day on which an entry was to be posted.
-    """
-
-
-@contextmanager
-def open_days() -> Iterator[None]:
-    """Have entries written on days that are open.
-
-    Raises: StaleSnapshotError when the books were closed for one of them meanwhile.
-    """
-    try:
-        yield
-    except psycopg.DatabaseError as error:
-        if error.sqlstate != _CLOSED_DAY:
-            raise
-        raise StaleSnapshotError from error
-
-
-def repeated(decide: Callable[[], Result]) -> Result:
-    """Return the result of `decide`, which is called again when it has lost a race.
-
-    Raises: StaleSnapshotError when several snapshots in a row were stale.
-    """
-    stale = 0
-    while True:
-        try:
-            return decide()
-        except DeadlinePassedError:
-            continue
-        except StaleSnapshotError:
-            stale += 1
-            if stale == _SNAPSHOTS:
-                raise
-
-
-def is_unavailable(error: Exception) -> bool:
-    """Return whether `error` says that PostgreSQL is unavailable, whatever the message."""
-    cause = getattr(error, "orig", None) or error
-    if isinstance(cause, psycopg.errors.ProgramLimitExceeded):
-        return False  # A value too long for its index is an error of the message.
-    return is_unable(cause) or isinstance(
-        cause,
-        UnavailableError
-        | PoolTimeoutError
-        | psycopg.OperationalError
-        | psycopg.InterfaceError
-        | psycopg.errors.IdleInTransactionSessionTimeout,
-    )
-
-
-def is_fault_of_message(error: BaseException) -> bool:
-    """Return whether `error` can only come from the data of the message that it failed on."""
-    return isinstance(error, _FAULTS_OF_A_MESSAGE)
-
-
-class FailedError(Exception):
-    """A message failed even alone and stays in the inbox; None: the queues cannot be read."""
-
-    def __init__(self, message: Message | None, error: str) -> None:
-        super().__init__(error)
-        self.message: Final = message
-        self.error: Final = error
-
-
-def succeeds(decided: Sequence[Decided]) -> bool:
-    """Return whether an event was decided.
-
-    Canaries, for which nothing is written, and forged messages, which are moved away, say nothing
-    of others.
-    """
-    return any(not each.is_forged and not is_canary(each.message) for each in decided)
-
-
-def is_canary(message: Message) -> bool:
-    """Return whether `message` is a canary, of which nothing is written."""
-    return message.customer_id >= CANARIES_FROM
-
-
-def describe(error: BaseException) -> str:
-    """Return what failed and where, in one line without the data of rows."""
-    if isinstance(error, psycopg.Error):
-        what = f"{error.sqlstate or type(error).__name__}: {message_of(error)}"
-    else:
-        what = f"{type(error).__name__}: {error}"
-    ours = [
-        frame for frame in extract_tb(error.__traceback__) if _OURS in Path(frame.filename).parents
-    ]
-    where = f" ({Path(ours[-1].filename).name}:{ours[-1].lineno})" if ours else ""
-    return " ".join(what.split())[:_ERROR_LENGTH] + where
-
-
-def log_ids(message: Message) -> dict[str, str]:
-    """Return what a line of the log about `message` names: itself, its event, its purchase."""
-    named = {
-        "message_id": str(message.id),
-        "network_event": f"{message.source}/{message.reference}"[:_SHOWN],
-    }
-    if isinstance(message.body, dict):  # It may be malformed.
-        found = {"card": "cardId", "issuer_transaction_token": "issuerTransactionToken"}
-        named |= {
-            name: str(message.body[field])[:_SHOWN]
-            for name, field in found.items()
-            if field in message.body
-        }
-    return named
 
 
 @dataclass(slots=True)
@@ -201,7 +52,13 @@ class Stall:
     attempts: int = 0
     retry_at: float = 0.0  # By the monotonic clock.
     is_published: bool = False
-    others_succeed: bool = False  # Since it failed.
+    others_succeed: bool = False  # Since it failed first.
+    since: float = 0.0  # By the monotonic clock.
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether the whole queue has stopped."""
+        return self.customer_id is None
 
     @property
     def place(self) -> "_Place":
@@ -280,7 +137,8 @@ class Stalls:
             return False
         place = message.lane, message.shard, message.customer_id
         with self._lock:
-            if place not in self._stalls and len(self._stalls) >= HELD_LIMIT:
+            held = sum(s.lane is message.lane and not s.is_stop for s in self._stalls.values())
+            if place not in self._stalls and held >= HELD_LIMIT:
                 return False
         # Longer than a queue waits, so that it tries other cardholders first.
         self._add(place, message.id, failure.error, delay_s=2 * _FIRST_DELAY_S, message=message)
@@ -306,7 +164,12 @@ class Stalls:
         earlier batch, and no message has been decided since: with little traffic each batch has
         one cardholder.
         """
-        failed = [(each.message, _cause(each.error)) for each in failures if each.message]
+        # Types of a newer release are of some cardholders, however many.
+        failed = [
+            (each.message, _cause(each.error))
+            for each in failures
+            if each.message and not isinstance(each.__cause__, UnknownTypeError)
+        ]
         cardholders: dict[tuple[Lane, str], set[Id]] = defaultdict(set)
         for message, cause in failed:
             cardholders[message.lane, cause].add(message.customer_id)
@@ -317,24 +180,46 @@ class Stalls:
         return any(len(cardholders[message.lane, cause]) > 1 for message, cause in failed)
 
     def note_success(self, lane: Lane) -> None:
-        """Remember that messages of `lane` were decided beside those that wait."""
+        """Remember that an event of `lane` was decided beside those that wait.
+
+        So its queues in which events fail go on, and who waits in them is tried again.
+        """
         with self._lock:
-            for stall in self._stalls.values():
-                if stall.lane is lane:
-                    stall.others_succeed = True
+            mine = [stall for stall in self._stalls.values() if stall.lane is lane]
+            stopped = {stall.shard for stall in mine if stall.is_stop and stall.message_id}
+            self._remove([(lane, shard, None) for shard in stopped])
+            for stall in mine:
+                stall.others_succeed = True
+                if stall.shard in stopped:
+                    stall.retry_at = 0.0
+
+    def note_readable(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Let those of `shards` go on that had stopped because they could not be read."""
+        with self._lock:
+            places = [(lane, shard, None) for shard in shards]
+            stops = [self._stalls[place] for place in places if place in self._stalls]
+            self._remove([stop.place for stop in stops if stop.message_id is None])
+
+    def lapse(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Let those of `shards` go on that stopped long ago and have nothing new to try.
+
+        Otherwise an installation that gets no events while it is not ready would stay so.
+        """
+        limit = self._clock() - LAPSE_S
+        with self._lock:
+            places = [(lane, shard, None) for shard in shards]
+            stops = [self._stalls[place] for place in places if place in self._stalls]
+            self._remove([stop.place for stop in stops if stop.since < limit])
+
+    def postpone(self, stall: Stall) -> None:
+        """Let others who wait be tried before the cardholder of `stall`, who is locked."""
+        with self._lock:
+            stall.retry_at = self._clock() + 2 * _FIRST_DELAY_S
 
     def end(self, stall: Stall) -> None:
         """Let the cardholder of `stall` go on."""
         with self._lock:
             self._remove([stall.place])
-
-    def resume(self, lane: Lane, shards: Sequence[int]) -> None:
-        """Let those of `shards` that have stopped go on, and try who waits in them again."""
-        with self._lock:
-            stopped = [shard for shard in shards if (lane, shard, None) in self._stalls]
-            self._remove([(lane, shard, None) for shard in stopped])
-            for stall in self._held(lane, stopped):
-                stall.retry_at = 0.0
 
     def _add(
         self,
@@ -347,7 +232,7 @@ class Stalls:
     ) -> None:
         with self._lock:
             known = self._stalls.get(place)
-            stall = known or Stall(*place, message_id=message_id, error=error)
+            stall = known or Stall(*place, message_id, error, since=self._clock())
             stall.message_id, stall.error = message_id, error
             stall.attempts += 1
             delay_s = min(_DELAY_LIMIT_S, delay_s * 2 ** min(stall.attempts - 1, 10))
@@ -405,6 +290,7 @@ class Stalls:
         with self._lock:
             for place, stall in table.items():
                 if place not in self._stalls and place not in self._ended:
+                    stall.others_succeed, stall.since = True, self._clock()
                     self._stalls[place] = stall
             for place, stall in self._stalls.items():
                 if stall.is_published and place not in table:

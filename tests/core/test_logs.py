@@ -18,7 +18,7 @@ import structlog
 from typing_extensions import override
 
 from cardledger.config import logs
-from cardledger.ledger.engine.stalls import log_ids
+from cardledger.ledger.engine.failures import log_ids
 from cardledger.ledger.messaging import canaries
 from cardledger.ledger.messaging.inbox import Lane
 from tests.waiting import limit_s

@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime
 
-from cardledger.ledger.engine.stalls import FailedError, Stalls
+from cardledger.ledger.engine.failures import FailedError
+from cardledger.ledger.engine.parsing import UnknownTypeError
+from cardledger.ledger.engine.stalls import HELD_LIMIT, LAPSE_S, Stalls
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -62,3 +64,46 @@ def test_an_error_is_not_systemic_when_others_have_succeeded_since() -> None:
     stalls.note_success(Lane.LIVE)
 
     assert not stalls.are_systemic([failure(DENIED)])
+
+
+def test_types_of_a_newer_release_are_not_systemic() -> None:
+    failures = [failure("UnknownTypeError: messages of type NEW"), failure("UnknownTypeError: NEW")]
+    for each in failures:
+        each.__cause__ = UnknownTypeError("messages of type NEW")
+
+    assert not Stalls().are_systemic(failures)
+
+
+def test_a_queue_that_could_not_be_read_goes_on_once_it_can_be() -> None:
+    stalls = Stalls()
+    stalls.stop(Lane.LIVE, [1, 2], FailedError(None, "42703: no such column"))
+    stalls.stop(Lane.LIVE, [3], failure(DENIED))
+
+    stalls.note_readable(Lane.LIVE, [1, 3])
+
+    assert stalls.stopped_queues() == 2
+    assert not stalls.are_stopped(Lane.LIVE, [1])
+
+
+def test_a_queue_with_nothing_new_to_try_does_not_stay_stopped_without_end() -> None:
+    seconds = [0.0]
+    stalls = Stalls(lambda: seconds[0])
+    stalls.stop(Lane.LIVE, [1], failure(DENIED))
+
+    seconds[0] = LAPSE_S - 1
+    stalls.lapse(Lane.LIVE, [1])
+    before = stalls.stopped_queues()
+    seconds[0] = LAPSE_S + 1
+    stalls.lapse(Lane.LIVE, [1])
+
+    assert (before, stalls.stopped_queues()) == (1, 0)
+
+
+def test_the_cardholders_of_each_lane_that_wait_are_limited() -> None:
+    stalls = Stalls()
+    stalls.stop(Lane.LIVE, range(50), failure(DENIED))
+
+    held = [stalls.hold(failure(DENIED)) for _ in range(HELD_LIMIT + 1)]
+
+    assert held == [True] * HELD_LIMIT + [False]
+    assert stalls.hold(failure(DENIED, lane=Lane.BULK))

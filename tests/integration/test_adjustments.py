@@ -13,7 +13,7 @@ from psycopg import errors
 
 from cardledger.ledger.audit import verification
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
-from cardledger.ledger.engine.stalls import UnavailableError
+from cardledger.ledger.engine.failures import UnavailableError
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id

@@ -25,9 +25,9 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.failures import UnavailableError
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp

@@ -16,8 +16,8 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.decisions import sources
+from cardledger.ledger.engine.failures import is_canary
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.engine.stalls import is_canary
 from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -163,6 +163,58 @@ def test_a_queue_in_which_every_cardholder_fails_stays_stopped_until_the_repair(
     assert all(states)
     assert engine.stopped_queues() == 0
     assert outcomes_of(decided) == ["APPLIED"] * count
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_after_the_repair_a_locked_cardholder_does_not_keep_a_queue_stopped(
+    world: World, platform: Id
+) -> None:
+    locked, free = neighbours(world, platform, 2)
+    engine = world.engine()
+
+    with revoked(world, "INSERT ON entries"):
+        for cardholder in (locked, free):
+            world.accept([(cardholder, world.clearing(cardholder, "T", 10))])
+            assert world.drain(engine) == []
+        assert engine.stopped_queues() == 1
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute(
+            "SELECT FROM internal_accounts WHERE id = %s FOR UPDATE", [locked.account_id]
+        )
+        [first] = drain_until(world, engine, 1)
+        outsider.rollback()
+
+    assert first.message.customer_id == free.owner.customer_id
+    assert engine.stopped_queues() == 0
+    assert outcomes_of(drain_until(world, engine, 1)) == ["APPLIED"]
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_an_event_decided_in_another_queue_lets_a_stopped_one_go_on(
+    world: World, platform: Id
+) -> None:
+    strangers = neighbours(world, platform, 2)
+    other = next(
+        found
+        for found in iter(lambda: world.cardholder(platform, 100), None)
+        if found.shard != strangers[0].shard
+    )
+    engine = world.engine()
+    world.connection.execute("ALTER TABLE cards DROP CONSTRAINT IF EXISTS cards_state_check")
+    keys = [cardholder.card_id for cardholder in strangers]
+    world.connection.execute("UPDATE cards SET state = 'HIBERNATING' WHERE id = ANY(%s)", [keys])
+    for cardholder in strangers:
+        world.accept([(cardholder, world.clearing(cardholder, "T", 10))])
+        assert world.drain(engine) == []
+    stopped = engine.stopped_queues()
+
+    world.accept([(other, world.clearing(other, "T", 10))])
+    engine.drain(Lane.LIVE, [other.shard], lambda _: None)
+    after = engine.stopped_queues()
+    world.connection.execute("UPDATE cards SET state = 'ACTIVE' WHERE id = ANY(%s)", [keys])
+
+    assert (stopped, after) == (1, 0)
+    assert outcomes_of(drain_until(world, engine, 2)) == ["APPLIED"] * 2
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
 
 
@@ -329,29 +381,33 @@ def test_a_value_of_a_newer_release_holds_back_its_cardholder_alone(
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
 
 
-def test_a_type_of_a_newer_release_holds_back_its_cardholder_alone(
+def test_a_type_of_a_newer_release_holds_back_its_cardholders_alone(
     world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine, other = neighbours(world, platform, 2)
+    mine, also_mine, other = neighbours(world, platform, 3)
     older = world.engine()
     world.accept(
         [
             (mine, world.clearing(mine, "T1", 10)),
             (mine, world.clearing(mine, "T2", 10)),
-            (other, world.authorization(other, "T", 10)),
+            (also_mine, world.clearing(also_mine, "T1", 10)),
         ]
     )
 
     with monkeypatch.context() as before:
         before.setattr(sources, "_KNOWN", {*sources._KNOWN} - {"CLEARING"})
-        [of_other] = drain_until(world, older, 1)
-        [row] = stalls(world)
-    decided = drain_until(world, world.engine(), 2)
+        assert world.drain(older) == []
+        rows = stalls(world)
+        world.accept([(other, world.authorization(other, "T", 10))])
+        [of_other] = world.drain(older)
+    decided = drain_until(world, world.engine(), 3)
 
     assert of_other.message.customer_id == other.owner.customer_id
-    assert row[2:4] == (False, mine.owner.customer_id)
-    assert row[5].startswith("UnknownTypeError: messages of type CLEARING are of a newer release")
-    assert outcomes_of(decided) == ["APPLIED"] * 2
+    cardholders = {mine.owner.customer_id, also_mine.owner.customer_id}
+    assert {row[2:4] for row in rows} == {(False, key) for key in cardholders}
+    error = "UnknownTypeError: messages of type CLEARING are of a newer release"
+    assert all(row[5].startswith(error) for row in rows)
+    assert outcomes_of(decided) == ["APPLIED"] * 3
     eventually(lambda: older.waiting() == [] and stalls(world) == [])
     world.check_books(mine)
 

@@ -13,8 +13,8 @@ from cardledger.ledger.cards import lifecycle
 from cardledger.ledger.cards.lifecycle import CardChange
 from cardledger.ledger.engine import outcomes, timers
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.failures import UnavailableError
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL

@@ -12,8 +12,8 @@ import structlog
 
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.failures import UnavailableError
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters

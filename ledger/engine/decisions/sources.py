@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cardledger.ledger.engine.decisions.recovery import ENGINE
-from cardledger.ledger.engine.parsing import RejectedError
+from cardledger.ledger.engine.parsing import RejectedError, UnknownTypeError
 from cardledger.ledger.messaging import inbox, settlement_bookings, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import adjustments
@@ -45,10 +45,6 @@ _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
 """The sources of the messages that the ledger sends to itself, by type."""
 
 _KNOWN: Final = frozenset({*EventType, *_OF_THE_LEDGER, inbox.DEPOSIT})
-
-
-class UnknownTypeError(Exception):
-    """A process of this installation has accepted a type that this release does not know."""
 
 
 def check(message: Message, kind: str) -> None:
