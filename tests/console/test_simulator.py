@@ -301,7 +301,8 @@ def test_a_customer_that_is_not_approved_gets_no_card(person: Person) -> None:
 
 
 @pytest.mark.parametrize(
-    "amount", ["", "12.50", "x USD", "12.505 USD", "-1 USD", "99999999999999999999 USD", "1 EUR"]
+    "amount",
+    ["", "12.50", "x USD", "1,50 USD", "12.505 USD", "-1 USD", "99999999999999999999 USD", "1 EUR"],
 )
 def test_an_amount_that_cannot_be_is_refused(person: Person, amount: str) -> None:
     card = card_of(person, amount="100.00 USD")

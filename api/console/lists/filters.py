@@ -10,8 +10,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, PageQuery
 
+# A comma is one between groups of three digits. Elsewhere it may have been meant as a decimal
+# separator, and 1,50 must never be read as 150.
+_WHOLE: Final = r"[0-9]{1,31}|[1-9][0-9]{0,2}(?:,[0-9]{3}){1,9}"
 _AMOUNT: Final = re.compile(
-    r"\s*([0-9][0-9,]{0,30}(?:\.[0-9]{1,18})?)\s*([A-Za-z]{3,8})\s*", re.ASCII
+    rf"\s*((?:{_WHOLE})(?:\.[0-9]{{1,18}})?)\s*([A-Za-z]{{3,8}})\s*", re.ASCII
 )
 _EXACT: Final = Context(prec=60)  # More digits than the form of an amount has.
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)  # Ids have times from then on.
@@ -33,7 +36,10 @@ def _amount(value: object) -> NamedAmount:
     found = _AMOUNT.fullmatch(str(value))
     currency = CURRENCIES.get(found[2].upper()) if found else None
     if found is None or currency is None:
-        message = "must be an amount with its currency, such as 12.50 USD"
+        message = (
+            "must be an amount with its currency, such as 1,234.50 USD: decimals follow a point,"
+            " and a comma only separates groups of three digits"
+        )
         raise ValueError(message)
     scaled = Decimal(found[1].replace(",", "")).scaleb(currency.decimals, _EXACT)
     if scaled != int(scaled) or scaled > MAX_AMOUNT:
@@ -57,7 +63,7 @@ def _moment(value: object) -> datetime:
 
 
 Amount = Annotated[NamedAmount, BeforeValidator(_amount)]
-"""An amount as people write it: `12.50 USD`."""
+"""An amount as the console writes it: `1,234.50 USD`."""
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A time in UTC, as a field for times sends it."""
