@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.console.pages import exceptions
 from tests.api.support import Api, new_tenant, ok, serving, url_of
 from tests.connection_guard import GuardedApp
 from tests.console.person import Person, command_of, shown, url_in
@@ -138,3 +139,75 @@ def test_a_confirmed_deposit_pays_once(person: Person, api: Api, owing: tuple[st
     account = ok(api.get(f"/internal-accounts/{sent['account_id']}"))
     assert (account["balance"]["amount"], account["owedAmount"]["amount"]) == (0, 0)
     assert "Nothing is owed." in shown(person.get("/exceptions"))
+
+
+def in_debt(api: Api) -> tuple[str, str]:
+    """Return a card, and a purchase of it that owes 30.00 to an account that has 10.00."""
+    card = api.active_card(balance=2_000)["id"]
+    purchase = str(api.authorize(card, 1_000)["id"])
+    api.clear(card, purchase, 4_000)
+    return card, purchase
+
+
+def test_two_forms_of_a_debt_are_one_deposit(
+    person: Person, root: str, config: ApiConfig, api: Api
+) -> None:
+    _, purchase = in_debt(api)
+    path = f"/exceptions/{purchase}/fund"
+    with Person(root) as another:
+        another.log_in(new_tenant(config.database_url, of=api.tenant))
+        sent = [fields(each, shown(each.get(path))) for each in (person, another)]
+
+        answers = [
+            each.post(path, form) for each, form in zip((person, another), sent, strict=True)
+        ]
+
+    assert [each.status_code for each in answers] == [303, 303]
+    account = ok(api.get(f"/internal-accounts/{sent[0]['account_id']}"))
+    assert (account["balance"]["amount"], account["owedAmount"]["amount"]) == (0, 0)
+
+
+def test_a_later_debt_of_the_same_purchase_is_another_deposit(person: Person, api: Api) -> None:
+    card, purchase = in_debt(api)
+    path = f"/exceptions/{purchase}/fund"
+    first = fields(person, shown(person.get(path)))
+    assert person.post(path, first).status_code == 303
+    api.clear(card, purchase, 2_000)
+
+    second = fields(person, shown(person.get(path)))
+    assert person.post(path, second).status_code == 303
+
+    assert first["amount"] == second["amount"]
+    account = ok(api.get(f"/internal-accounts/{second['account_id']}"))
+    assert (account["balance"]["amount"], account["owedAmount"]["amount"]) == (0, 0)
+
+
+def test_the_largest_deposit_is_made_again_when_more_is_missing(
+    person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exceptions, "MAX_FUND", 800)
+    _, purchase = in_debt(api)
+    path = f"/exceptions/{purchase}/fund"
+    amounts = list[str]()
+
+    for _ in range(3):
+        sent = fields(person, shown(person.get(path)))
+        amounts.append(sent["amount"])
+        assert person.post(path, sent).status_code == 303
+
+    assert amounts == ["800", "800", "400"]
+    assert ok(api.get(f"/transactions/{purchase}"))["owedAmount"]["amount"] == 0
+
+
+def test_a_form_that_was_edited_deposits_nothing(person: Person, api: Api) -> None:
+    (_, purchase), (_, other) = in_debt(api), in_debt(api)
+    path = f"/exceptions/{purchase}/fund"
+    sent = fields(person, shown(person.get(path)))
+    of_other = fields(person, shown(person.get(f"/exceptions/{other}/fund")))
+    another_key = {"idempotency_key": of_other["idempotency_key"]}
+
+    for edited in ({"amount": "1"}, {"amount": "02000"}, another_key, {"idempotency_key": "x"}):
+        assert "reload the page" in shown(person.post(path, sent | edited), 400)
+
+    account = ok(api.get(f"/internal-accounts/{sent['account_id']}"))
+    assert account["owedAmount"]["amount"] == 3_000

@@ -1,5 +1,7 @@
 """Exceptions: what is owed, the oldest first, and in a sandbox the deposit that pays it."""
 
+import re
+from datetime import UTC
 from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
@@ -33,6 +35,11 @@ from cardledger.schema.wire.errors import Code
 _PART: Final = navigation.EXCEPTIONS
 _OTHER_ORDER: Final = (
     "The API lists them by their creation, this page by the event since which they are owed."
+)
+
+_RELOAD: Final = "must be the one of the form; reload the page"
+_KEY: Final = re.compile(
+    r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})", re.ASCII
 )
 
 router = console_router()
@@ -104,7 +111,8 @@ async def confirm_fund(
     require(call.token, Permission.TRANSACT)
     owing = await _open_exception(call, card_transaction_id)
     missing = owing.missing
-    amount = None if missing is None else min(missing.amount, MAX_FUND)
+    amount = None if missing is None else _deposit_of(missing.amount)
+    name = public_id("CardTransaction", card_transaction_id)
     return await rendering.page(
         request,
         "fund_exception.html",
@@ -112,9 +120,9 @@ async def confirm_fund(
         part=_PART,
         owing=owing,
         amount=None if amount is None else money(amount, owing.currency),
-        name=public_id("CardTransaction", card_transaction_id),
+        name=name,
         account=public_id("InternalAccount", owing.resource.account_id),
-        key=forms.new_key(),
+        key=None if missing is None else _key_of(owing, missing.amount),
     )
 
 
@@ -124,11 +132,15 @@ async def fund(
 ) -> Response:
     """Deposit the confirmed amount on the confirmed account, and lead to what it has paid."""
     account, amount = action.fields.get("account_id", ""), action.fields.get("amount", "")
-    if not (amount.isascii() and amount.isdigit() and len(amount) <= len(str(MAX_FUND))):
-        raise invalid_field("amount", "must be the one of the form; reload the page")
+    # The form has no field to change the amount: another one has another key, of a page of its own.
+    debt = _KEY.fullmatch(action.fields[forms.KEY])
+    if debt is None or debt["purchase"] != str(card_transaction_id):
+        raise invalid_field(forms.KEY, _RELOAD)
+    if amount != str(_deposit_of(int(debt["missing"]))):
+        raise invalid_field("amount", _RELOAD)
     owing = await _account_of(action.call, card_transaction_id)
     if account != owing:
-        raise invalid_field("account_id", "must be the one of the form; reload the page")
+        raise invalid_field("account_id", _RELOAD)
     answer = await action.run(
         "POST", f"/sandbox/internal-accounts/{account}/fund", {"amount": int(amount)}
     )
@@ -136,6 +148,21 @@ async def fund(
         return await failure(request, answer.status, answer.message)
     name = public_id("CardTransaction", card_transaction_id)
     return redirect(f"{navigation.CARD_TRANSACTIONS.path}/{name}")
+
+
+def _deposit_of(missing: int) -> int:
+    """Return the amount that is deposited when `missing` minor units are missing."""
+    return min(missing, MAX_FUND)
+
+
+def _key_of(owing: OpenException, missing: int) -> str:
+    """Return the Idempotency-Key of the deposit for a debt: the same on all forms that are of it.
+
+    A debt is one of a purchase since an event, for which so much is missing. After a deposit that
+    was the largest possible, less is missing: the next deposit is another one.
+    """
+    since = f"{owing.since.astimezone(UTC):%Y%m%dT%H%M%S%f}"
+    return f"console-fund-{owing.resource.id}-{since}-{missing}"
 
 
 async def _open_exception(
