@@ -106,7 +106,8 @@ def test_a_story_shows_the_request_of_each_step_without_a_secret(person: Person,
 
     call = unescape(page[page.index("The API call just made") :])
     assert f"curl -u &#39;{api.tenant.client_id}&#39;" in page
-    assert "/simulate/authorization' -H 'Content-Type: application/json' -d '{" in call
+    assert "/simulate/authorization' -H 'Idempotency-Key: console-" in call
+    assert ".1' -H 'Content-Type: application/json' -d '{" in call
     assert '"amount": 1250' in call
     assert api.tenant.client_secret not in page
 

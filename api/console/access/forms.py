@@ -31,11 +31,13 @@ from cardledger.schema.wire.errors import Code
 
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - a name
 KEY: Final = "idempotency_key"
+KEY_PATTERN: Final = r"^[!-~]{1,255}$"
+"""What an Idempotency-Key is made of, as a pattern of a field."""
 
 _MAX_FIELDS: Final = 50
 _MAX_BODY: Final = 16 * 1024
 _FORM: Final = "application/x-www-form-urlencoded"
-_KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
+_KEY: Final = re.compile(KEY_PATTERN, re.ASCII)
 _SUCCESS: Final = 300
 
 RequestBody = Mapping[str, Any] | Sequence[Mapping[str, Any]]

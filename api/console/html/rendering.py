@@ -21,6 +21,7 @@ from cardledger.api.console.html import assets, formats
 from cardledger.api.console.html.compiled_templates import CompiledTemplates
 from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.console.mode import ConsoleMode
+from cardledger.api.http.in_flight import HEADER as KEY_HEADER
 from cardledger.api.http.request_context import public_root, services_of
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -32,8 +33,9 @@ _DOCUMENT_CHARACTERS: Final = 200_000  # Of the JSON that a page shows.
 class ApiCall:
     """A request of the API and its answer, which a page shows; `path` is below the base path.
 
-    With a `body` it is a POST. `selected` is a filter of `jq`, for what the API has no filter of.
-    `note` says how `document` differs from the answer.
+    With a `body` it is a POST; `key` is the Idempotency-Key that it was made with, so that the
+    command repeats it and applies nothing twice. `selected` is a filter of `jq`, for what the API
+    has no filter of. `note` says how `document` differs from the answer.
     """
 
     path: str
@@ -41,6 +43,7 @@ class ApiCall:
     client_id: str
     root: str
     body: Any = None
+    key: str | None = None
     selected: str | None = None
     note: str | None = None
 
@@ -52,12 +55,14 @@ class ApiCall:
     @property
     def curl(self) -> str:
         """The command that makes the request; it asks for the secret, which it does not have."""
-        command = f"curl -u {_quoted(self.client_id)} {_quoted(self.url)}"
+        command = f"curl -u {quoted(self.client_id)} {quoted(self.url)}"
         if self.selected is not None:
-            return f"{command} | jq {_quoted(f'.data |= map(select({self.selected}))')}"
+            return f"{command} | jq {quoted(f'.data |= map(select({self.selected}))')}"
         if self.body is None:
             return command
-        body = _quoted(json.dumps(self.body, ensure_ascii=False))
+        if self.key is not None:
+            command += f" -H {quoted(f'{KEY_HEADER}: {self.key}')}"
+        body = quoted(json.dumps(self.body, ensure_ascii=False))
         return f"{command} -H 'Content-Type: application/json' -d {body}"
 
     @property
@@ -115,13 +120,14 @@ def api_call(  # noqa: PLR0913 - each by name
     document: Any = None,  # noqa: ANN401 - JSON
     *,
     body: Any = None,  # noqa: ANN401 - JSON
+    key: str | None = None,
     selected: str | None = None,
     note: str | None = None,
 ) -> ApiCall:
     """Return the request of the API at `path`, which answers `document`; with `body`, a POST.
 
-    `selected` is a condition in the language of `jq` on what the answer lists. `note` says how
-    `document` differs from the answer.
+    `key` is the Idempotency-Key that the POST was made with. `selected` is a condition in the
+    language of `jq` on what the answer lists. `note` says how `document` differs from the answer.
     """
     return ApiCall(
         path=path,
@@ -129,6 +135,7 @@ def api_call(  # noqa: PLR0913 - each by name
         client_id=call.session.client_id,
         root=public_root(request),
         body=body,
+        key=key,
         selected=selected,
         note=note,
     )
@@ -217,6 +224,6 @@ def _without(sent: Mapping[str, str], name: str) -> dict[str, str]:
     return {key: value for key, value in sent.items() if key != name}
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return `text` as one word of a shell."""
     return "'" + text.replace("'", "'\\''") + "'"

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
@@ -40,7 +40,10 @@ router = console_router()
 
 
 class CardQuery(Filters):
-    """What a card's page shows besides the card: a purchase, and the request that was just made."""
+    """What a card's page shows besides the card: a purchase, and the request that was just made.
+
+    `key` is the Idempotency-Key of that request.
+    """
 
     purchase: CardTransactionId | None = None
     made: str | None = None
@@ -52,6 +55,7 @@ class CardQuery(Filters):
 @router.get(_PART.path)
 async def show_simulator(request: Request, call: Viewer) -> Response:
     """Show the stories, and the form of a new cardholder."""
+    key: Annotated[str, Field(pattern=forms.KEY_PATTERN)] | None = None
     async with call.snapshot() as connection:
         latest = await cards.page(
             connection,
@@ -121,9 +125,10 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
     purchase = fields.get("purchase") or None
     body = operations.body_of(operation, fields, purchase=purchase, currency=card.currency)
     path = operations.path_of(public_id("Card", card_id), name)
-    sent = {key: fields[key] for key in _SHOWN_FIELDS if fields.get(key)}
+    sent = {field: fields[field] for field in _SHOWN_FIELDS if fields.get(field)}
+    sent |= {"made": name, "key": fields[forms.KEY]}
     try:  # Before anything moves.
-        query = CardQuery.model_validate({"made": name, "purchase": purchase, **sent})
+        query = CardQuery.model_validate({"purchase": purchase, **sent})
     except ValidationError:
         raise invalid_field("purchase", "must be the id of a card transaction") from None
     answer = await action.run("POST", path, body)
@@ -131,7 +136,7 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
         return await failure(request, answer.status, answer.message)
     if name == "balance_inquiry":  # It is not recorded: only this answer shows it.
         return await _card_page(request, call, card_id, query, answer=answer)
-    shown = {"purchase": answer.body["id"], "made": name, **sent}
+    shown = {"purchase": answer.body["id"], **sent}
     return redirect(f"{_CARDS}/{public_id('Card', card_id)}?{urlencode(shown)}")
 
 
@@ -146,7 +151,11 @@ async def _fund(request: Request, action: Action, card: CardResource) -> Respons
     answer = await action.run("POST", operations.fund_path(account), {"amount": amount.minor_units})
     if not answer.is_success:
         return await failure(request, answer.status, answer.message)
-    shown = {"made": operations.FUND, "amount": fields.get("amount", "")}
+    shown = {
+        "made": operations.FUND,
+        "key": fields[forms.KEY],
+        "amount": fields.get("amount", ""),
+    }
     if fields.get("purchase"):
         shown["purchase"] = fields["purchase"]
     return redirect(f"{_CARDS}/{public_id('Card', card.id)}?{urlencode(shown)}")
@@ -237,7 +246,7 @@ def _made(
         if query.made == operations.FUND and card.funding_sources:
             path = operations.fund_path(public_id("InternalAccount", card.funding_sources[0]))
             body = {"amount": operations.amount_of(fields, card.currency).minor_units}
-            return rendering.api_call(request, call, path, body=body)
+            return rendering.api_call(request, call, path, body=body, key=query.key)
         operation = operations.BY_NAME.get(query.made or "")
         if operation is None:
             return None
@@ -245,4 +254,4 @@ def _made(
     except ApiError:
         return None  # The address was edited.
     path = operations.path_of(public_id("Card", card.id), operation.name)
-    return rendering.api_call(request, call, path, body=body)
+    return rendering.api_call(request, call, path, body=body, key=query.key)

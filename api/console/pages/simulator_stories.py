@@ -137,7 +137,7 @@ async def show(
         purchase=history.resource,
         name=purchase,
         picture=picture.draw(history),
-        made=rendering.api_call(request, call, made.path, body=made.body),
+        made=rendering.api_call(request, call, made.path, body=made.body, key=made.key),
         api=rendering.api_call(
             request,
             call,
