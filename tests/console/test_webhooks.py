@@ -122,6 +122,9 @@ def test_endpoints_and_deliveries_are_listed(person: Person, api: Api, endpoint:
     assert "books" in front
     assert endpoint in front
     assert about.count("CARD_TRANSACTION.AUTHORIZED</a>") == 1
+    for name in (purchase, endpoint):  # Shown by their ends, and copied whole.
+        assert f'title="{name}"><code>…{name[-12:]}</code></a>' in about
+        assert f'data-copy="{name}"' in about
     assert "No delivery matches." in none
 
 
@@ -196,7 +199,8 @@ def test_attempts_have_pages(
     assert re.findall(r'class="attempt"[^>]*>(\d+):', of_purchase) == [
         str(number) for number in range(1051, 1061)
     ]
-    assert "… <span" in of_purchase
+    assert "… <time" in of_purchase
+    assert re.search(r'<time class="attempt" datetime="[^"]+Z" title="[^"]+Z">', of_purchase)
 
 
 def numbers(page: str) -> list[int]:

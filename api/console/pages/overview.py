@@ -1,5 +1,6 @@
 """Overview: whether the ledger keeps up, what is owed, what fails, and the latest purchases."""
 
+from datetime import datetime
 from typing import Final
 
 from fastapi import Request, Response
@@ -44,6 +45,7 @@ async def _shown(request: Request, call: ConsoleContext, template: str) -> Respo
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
+    checks = readiness.state["failedChecks"]
     return await rendering.page(
         request,
         template,
@@ -52,6 +54,8 @@ async def _shown(request: Request, call: ConsoleContext, template: str) -> Respo
         figures=figures,
         rates=rates,
         ages=platform_figures.AGES,
-        failed_checks=readiness.state["failedChecks"],
+        failed_checks=[
+            (name, check, datetime.fromisoformat(check["since"])) for name, check in checks.items()
+        ],
         latest=page.items,
     )
