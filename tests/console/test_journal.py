@@ -251,6 +251,23 @@ def test_the_journal_of_one_account_is_its_statement(person: Person, card: dict[
     assert "card holds" in shown(person.http.get(response.headers["location"]))
 
 
+def test_a_filter_that_a_statement_does_not_have_is_not_dropped(
+    person: Person, card: dict[str, Any]
+) -> None:
+    account = card["fundingSources"][0]
+    filters = {"since": "2026-01-01", "kind": "CUSTOMER", "currency": "USD"}
+
+    for name, value in filters.items():
+        page = shown(
+            person.get("/journal", accountId=account, until="2100-01-01", **{name: value}), 400
+        )
+        assert f"filtered by until alone: leave out {name}" in page
+    page = shown(person.get("/journal", accountId=account, **filters), 400)
+    assert "leave out since and kind and currency" in page
+    blank = dict.fromkeys(filters, "")
+    assert person.get("/journal", accountId=account, **blank).status_code == 303
+
+
 def test_another_platform_has_no_entry(
     root: str,
     other_platform: Api,

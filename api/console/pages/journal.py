@@ -12,10 +12,12 @@ from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import Filters, Moment, Sent
 from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, redirect
+from cardledger.api.http.errors import invalid_field
 from cardledger.ledger.queries import trial_balance
 from cardledger.ledger.queries.console import journal
 from cardledger.ledger.queries.console.journal import Entry, JournalFilters, Kind, Side
 from cardledger.ledger.queries.trial_balance import TrialBalances
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Currency, InternalAccountId, amount, public_id, rfc3339
 
 _PART: Final = navigation.JOURNAL
@@ -27,6 +29,10 @@ _BY_POSTING_DAY: Final = (
 )
 _ALL_KINDS: Final = "It has the entries of every account: it can select one, not all customers'."
 _ONE_CURRENCY: Final = "Where the platform has several currencies, add --currency."
+_NO_FILTERS: Final = (
+    "shows the statement of the account, in its one currency; it is filtered by until alone:"
+    " leave out {}"
+)
 
 router = console_router()
 
@@ -47,9 +53,7 @@ async def show_journal(
 ) -> Response:
     """List entries, the newest first; those of one account are its statement."""
     if query.account_id is not None:
-        name = public_id("InternalAccount", query.account_id)
-        end = f"?until={query.until:{_IN_A_LINK}}" if query.until else ""
-        return redirect(f"{navigation.ACCOUNTS.path}/{name}{end}")
+        return redirect(_statement_of(query.account_id, query))
     listing = PlacedListing(call, _LISTING, query, numbers=journal.PLACE_NUMBERS)
     until = query.until or call.now()
     since = query.since or _beginning_of_day(until)
@@ -88,6 +92,19 @@ async def show_journal(
         next_cursor=following.next_cursor(page.next_after),
         api=_command(call, query, since, until, page.entries),
     )
+
+
+def _statement_of(account_id: Id, query: JournalQuery) -> str:
+    """Return the path of the statement of an account, which goes back from a time.
+
+    Raises: ApiError INVALID_INPUT for filters that a statement does not have.
+    """
+    filters = {"since": query.since, "kind": query.kind, "currency": query.currency}
+    others = [name for name, value in filters.items() if value is not None]
+    if others:
+        raise invalid_field("accountId", _NO_FILTERS.format(" and ".join(others)))
+    end = f"?until={query.until:{_IN_A_LINK}}" if query.until else ""
+    return f"{navigation.ACCOUNTS.path}/{public_id('InternalAccount', account_id)}{end}"
 
 
 def _command(
