@@ -411,6 +411,7 @@ def test_the_command_makes_the_request_of_the_page(
     assert command == (
         f"curl -u '{api.tenant.client_id}' '{api.http.base_url}transactions/{stories.tip}/events'"
     )
+    assert "The API returns every event" not in page
 
 
 def test_ten_thousand_events_are_shown_in_pages(
@@ -434,6 +435,7 @@ def test_ten_thousand_events_are_shown_in_pages(
 
     assert events(last)[0::PAGE_EVENTS] == [str(MANY - PAGE_EVENTS + 1)]
     assert "5000" in events(middle)
+    assert f"this JSON has those of this page, 1 to {PAGE_EVENTS} of {MANY}." in first
     assert figures(middle)["authorizedAmount"] == "59.98"
     assert len(events(first)) == PAGE_EVENTS
     assert max(map(len, (last, middle, first))) < 400_000
@@ -442,6 +444,7 @@ def test_ten_thousand_events_are_shown_in_pages(
         fewer.setattr(purchase_history, "FOLD_LIMIT", 60)
         capped = shown(person.get(f"/card-transactions/{purchase}"))
     assert "has more than 60 events" in capped
+    assert "this JSON has those of this page, 51 to 60 of 60 and more." in capped
     assert events(capped) == [str(number) for number in range(51, 61)]
 
 

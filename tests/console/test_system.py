@@ -38,6 +38,7 @@ def test_versions_schema_and_checks_are_shown(person: Person) -> None:
     assert compatibility.head() in page
     assert "PostgreSQL" in page
     assert 'href="/docs"' in page
+    assert "those of the whole installation, of all platforms together" in page
     assert "inbox, live" in page
 
 

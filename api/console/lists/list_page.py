@@ -1,6 +1,6 @@
 """A page of a list in the order of ids, the newest first, with the same from the API."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from fastapi import Request, Response
@@ -76,12 +76,14 @@ def list_call(  # noqa: PLR0913 - each by name
     items: Sequence[Item],
     *,
     selected: str | None = None,
+    others: Mapping[str, Any] | None = None,
     note: str | None = None,
 ) -> rendering.ApiCall:
     """Return the request of the API that lists the `items` of a page, at `path` with its filters.
 
-    `selected` is a condition of `jq` for what the API has no filter of. The note says where the
-    answer cannot be the page, besides what `note` says of this list.
+    `others` is what else the page shows. `selected` is a condition of `jq` for what the API has no
+    filter of. The note says where the answer cannot be the page, besides what `note` says of this
+    list.
     """
     notes = [
         note,
@@ -92,7 +94,7 @@ def list_call(  # noqa: PLR0913 - each by name
         request,
         call,
         rendering.with_filters(path, {"limit": str(filters.limit)}, limit="limit"),
-        {"data": [item.wire() for item in items]},
+        {**(others or {}), "data": [item.wire() for item in items]},
         selected=selected,
         note=" ".join(filter(None, notes)) or None,
     )

@@ -17,13 +17,17 @@ from cardledger.ledger.cards.registry import CardFilters
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.projections.accounts import AccountFilters
 from cardledger.ledger.queries.console import statements
+from cardledger.ledger.queries.console.statements import Line
 from cardledger.ledger.storage import paging
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import (
     MAX_AMOUNT,
     Currency,
     CustomerId,
     InternalAccountId,
+    amount,
     public_id,
+    rfc3339,
 )
 from cardledger.schema.wire.errors import Code
 
@@ -32,6 +36,11 @@ _CARDS: Final = 10
 _OTHER_ORDER: Final = (
     "The API lists the oldest first, this page the newest; those of the platform itself are at"
     " /platform/internal-accounts."
+)
+_STATEMENT: Final = (
+    "The API returns the account; `statement`, the entries of this page, is of the command line, by"
+    " posting day: cardledger report statement --platform {platform} --account {account}"
+    " --format json"
 )
 
 router = console_router()
@@ -123,6 +132,7 @@ async def show_account(
             count_limit=0,
         )
     name = public_id("InternalAccount", account_id)
+    currency = account.balance.currency.code
     return await rendering.page(
         request,
         "account.html",
@@ -134,5 +144,29 @@ async def show_account(
         statement=statement,
         cards=funded.items,
         has_more_cards=funded.last is not None,
-        api=rendering.api_call(request, call, f"/internal-accounts/{name}", account.wire()),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/internal-accounts/{name}",
+            account.wire() | {"statement": [_wire(line, currency) for line in statement.lines]},
+            note=_STATEMENT.format(platform=_uuid(call.platform_id), account=name),
+        ),
     )
+
+
+def _wire(line: Line, currency: str) -> dict[str, object]:
+    """Return a line of a statement in JSON; amounts are minor units."""
+    return {
+        "entry": line.version,
+        "recordedAt": rfc3339(line.recorded_at),
+        "event": line.event,
+        "merchant": line.descriptor,
+        "cardTransactionId": line.card_transaction,
+        "otherAccount": line.other,
+        "amount": amount(line.amount, currency),
+        "balance": amount(line.balance, currency),
+    }
+
+
+def _uuid(platform_id: Id) -> str:
+    return public_id("PlatformConfig", platform_id).partition(":")[2]

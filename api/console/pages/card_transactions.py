@@ -7,7 +7,7 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
-from cardledger.api.console.html import picture, rendering
+from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filters import Amount, Filters, Moment, NamedAmount
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
@@ -165,10 +165,5 @@ async def _shown(
         deliveries=webhooks.items,
         has_more_deliveries=webhooks.last is not None,
         attempts=attempts,
-        api=rendering.api_call(
-            request,
-            call,
-            f"/transactions/{name}/events",
-            {"data": [step.event.wire() for step in history.steps]},
-        ),
+        api=documents.events_call(request, call, history),
     )

@@ -37,6 +37,10 @@ _OTHER_ORDER: Final = (
     "The API lists them by their creation, this page by the event since which they are owed."
 )
 
+_FUND_NOTE: Final = (
+    "The API returns the card transaction; `availableBalance` of its account and `missingAmount`,"
+    " with all that is before it in the queue, are of this page."
+)
 _RELOAD: Final = "must be the one of the form; reload the page"
 _KEY: Final = re.compile(
     r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})", re.ASCII
@@ -123,6 +127,17 @@ async def confirm_fund(
         name=name,
         account=public_id("InternalAccount", owing.resource.account_id),
         key=None if missing is None else _key_of(owing, missing.amount),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/transactions/{name}",
+            owing.resource.wire()
+            | {
+                "availableBalance": money(owing.available, owing.currency).wire(),
+                "missingAmount": None if missing is None else missing.wire(),
+            },
+            note=_FUND_NOTE,
+        ),
     )
 
 

@@ -7,14 +7,25 @@ from fastapi import Request, Response
 
 from cardledger.api.console import ROOT, navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
+from cardledger.api.console.html.documents import Document
+from cardledger.api.console.lists.filters import Filters
+from cardledger.api.console.lists.list_page import list_call
+from cardledger.api.console.rates import WINDOW, Rate, Rates
 from cardledger.api.console.routing import console_router
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.queries.console import platform_figures
+from cardledger.ledger.queries.console.platform_figures import OpenExceptions, PlatformFigures
 from cardledger.ledger.storage import paging
+from cardledger.schema.wire.common import amount, public_id
 
 _LATEST: Final = 8
+_PART_TEMPLATE: Final = "live.html"  # Of the part of the page that is refreshed.
+_NO_FIGURES: Final = (
+    "The command lists the latest card transactions, `data`; the other figures are counted for this"
+    " page. Those of the whole installation are at /metrics, and /readyz has the failed checks."
+)
 
 router = console_router()
 
@@ -28,7 +39,7 @@ async def overview(request: Request, call: Viewer) -> Response:
 @router.get(f"{ROOT}/live")
 async def live(request: Request, call: Viewer) -> Response:
     """Return the part of the overview that is refreshed while it is looked at."""
-    return await _shown(request, call, "live.html")
+    return await _shown(request, call, _PART_TEMPLATE)
 
 
 async def _shown(request: Request, call: ConsoleContext, template: str) -> Response:
@@ -58,4 +69,59 @@ async def _shown(request: Request, call: ConsoleContext, template: str) -> Respo
             (name, check, datetime.fromisoformat(check["since"])) for name, check in checks.items()
         ],
         latest=page.items,
+        api=None
+        if template == _PART_TEMPLATE
+        else list_call(
+            request,
+            call,
+            Filters(limit=_LATEST),
+            "/transactions?type=CARD&sortOrder=desc",
+            page.items,
+            others=_document(figures, rates, checks),
+            note=_NO_FIGURES,
+        ),
     )
+
+
+def _document(figures: PlatformFigures, rates: Rates, checks: Document) -> Document:
+    """Return the figures in JSON: `isAtLeast` where not all was counted."""
+    return {
+        "failedChecks": checks,
+        "decisions": _rate(rates.decisions),
+        "webhooksDelivered": _rate(rates.webhooks),
+        "outcomes": dict(rates.outcomes),
+        "waiting": documents.waiting(figures.depths),
+        "openExceptions": [_exceptions(each) for each in figures.exceptions],
+        "failingEndpoints": [
+            {
+                "id": public_id("WebhookEndpoint", each.id),
+                "url": each.url,
+                "state": each.state,
+                "failingSince": documents.moment(each.failing_since),
+            }
+            for each in figures.failing_endpoints
+        ],
+        "booksVerifiedAt": documents.moment(figures.verified_at),
+    }
+
+
+def _rate(rate: Rate) -> Document:
+    minutes = int(WINDOW.total_seconds()) // 60
+    return {
+        "minutes": minutes,
+        "count": rate.total,
+        "isAtLeast": rate.is_capped,
+        "perSecond": rate.per_second,
+    }
+
+
+def _exceptions(each: OpenExceptions) -> Document:
+    return {
+        "count": each.count,
+        "owedAmount": amount(each.total, each.currency),
+        "isAtLeast": each.is_capped,
+        "byAge": [
+            {"age": age, "count": count, "owedAmount": amount(owed, each.currency)}
+            for age, count, owed in zip(platform_figures.AGES, each.counts, each.owed, strict=True)
+        ],
+    }

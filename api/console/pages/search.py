@@ -1,11 +1,12 @@
 """The search box: one field for every id and name; a single hit is opened at once."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
 
 from cardledger.api.console import ROOT, api_path
-from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.request_context import public_root
@@ -20,8 +21,21 @@ _PATHS: Final = {
     "WebhookDelivery": f"{ROOT}/webhooks/deliveries",
     "WebhookEndpoint": f"{ROOT}/webhooks/endpoints",
 }
-_IN_THE_API: Final = {"Transaction": "/transactions", "Rejection": "/rejections"}
-"""What is found and has no page, by its path in the API."""
+_IN_THE_API: Final = {
+    "CardTransaction": "/transactions",
+    "Card": "/cards",
+    "Customer": "/customers",
+    "InternalAccount": "/internal-accounts",
+    "Transaction": "/transactions",
+    "WebhookDelivery": "/webhooks/deliveries",
+    "WebhookEndpoint": "/webhooks/endpoints",
+    "Rejection": "/rejections",
+}
+"""Everything that is found, by its path in the API."""
+
+_NO_SEARCH: Final = (
+    "The API has no search: the command returns the first of what was found, the JSON lists all."
+)
 
 NOT_SEARCHED: Final[dict[str, tuple[str, ...]]] = {
     "Agent": ("/agents/{id}",),
@@ -67,7 +81,16 @@ async def find(
         card_limit=search.CARD_LIMIT if found.has_more_cards else None,
         unread=found.unread if found.unread in NOT_SEARCHED else None,
         addresses=_addresses(request, found.unread, q.strip()),
+        api=_api(request, call, found.hits),
     )
+
+
+def _api(request: Request, call: ConsoleContext, hits: Sequence[Hit]) -> rendering.ApiCall | None:
+    """Return the request of the API for the first of `hits`; None when nothing was found."""
+    if not hits:
+        return None
+    document = {"data": [{"id": hit.name, "by": hit.by} for hit in hits]}
+    return rendering.api_call(request, call, _path_of(hits[0]), document, note=_NO_SEARCH)
 
 
 def _page_of(hit: Hit) -> str | None:
@@ -75,9 +98,13 @@ def _page_of(hit: Hit) -> str | None:
     return None if path is None else f"{path}/{hit.name}"
 
 
+def _path_of(hit: Hit) -> str:
+    return f"{_IN_THE_API[hit.resource]}/{hit.name}"
+
+
 def _address_of(request: Request, hit: Hit) -> str | None:
-    path = _IN_THE_API.get(hit.resource)
-    return None if path is None else _address(request, f"{path}/{hit.name}")
+    """Return the address in the API of what has no page."""
+    return None if hit.resource in _PATHS else _address(request, _path_of(hit))
 
 
 def _addresses(request: Request, resource: str | None, name: str) -> list[str]:

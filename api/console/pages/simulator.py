@@ -11,9 +11,10 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
-from cardledger.api.console.html import picture, rendering
+from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.html.rendering import ApiCall
 from cardledger.api.console.lists.filters import Filters
+from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.simulator import operations, sandbox_values, stories
 from cardledger.api.console.simulator.cardholders import CardholderRequest, SetUpError, set_up
@@ -35,6 +36,10 @@ _CARDS: Final = f"{_PART.path}/cards"
 _LATEST: Final = 6  # Purchases of the card that can be chosen.
 _SHOWN_FIELDS: Final = ("amount", "descriptor", "final")
 _MAX_VALUE: Final = 300
+_ONLY_CARDS: Final = (
+    "The command lists the latest cards. Stories and forms are requests of their own, which the"
+    " page that follows shows."
+)
 
 router = console_router()
 
@@ -50,12 +55,12 @@ class CardQuery(Filters):
     amount: str = ""
     descriptor: str = ""
     final: str = ""
+    key: Annotated[str, Field(pattern=forms.KEY_PATTERN)] | None = None
 
 
 @router.get(_PART.path)
 async def show_simulator(request: Request, call: Viewer) -> Response:
     """Show the stories, and the form of a new cardholder."""
-    key: Annotated[str, Field(pattern=forms.KEY_PATTERN)] | None = None
     async with call.snapshot() as connection:
         latest = await cards.page(
             connection,
@@ -74,6 +79,14 @@ async def show_simulator(request: Request, call: Viewer) -> Response:
         new_key=forms.new_key,
         customer_values=sandbox_values.CUSTOMERS,
         card_values=sandbox_values.CARDS,
+        api=list_call(
+            request,
+            call,
+            Filters(limit=_LATEST),
+            "/cards?sortOrder=desc",
+            latest.items,
+            note=_ONLY_CARDS,
+        ),
     )
 
 
@@ -231,9 +244,7 @@ def _api(
         return rendering.api_call(
             request, call, f"/cards/{public_id('Card', card.id)}", card.wire()
         )
-    name = public_id("CardTransaction", history.resource.id)
-    document = {"data": [step.event.wire() for step in history.steps]}
-    return rendering.api_call(request, call, f"/transactions/{name}/events", document)
+    return documents.events_call(request, call, history)
 
 
 def _made(

@@ -12,7 +12,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
-from cardledger.api.console.html import picture, rendering
+from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.routing import console_router, failure, redirect
 from cardledger.api.console.simulator import stories
@@ -138,12 +138,7 @@ async def show(
         name=purchase,
         picture=picture.draw(history),
         made=rendering.api_call(request, call, made.path, body=made.body, key=made.key),
-        api=rendering.api_call(
-            request,
-            call,
-            f"/transactions/{purchase}/events",
-            {"data": [each.event.wire() for each in history.steps]},
-        ),
+        api=documents.events_call(request, call, history),
     )
 
 

@@ -1,18 +1,27 @@
 """System: versions, checks, queues, settings without secrets, the last requests."""
 
 import platform
+from dataclasses import asdict
 from typing import Final
 
 from fastapi import Request, Response
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
+from cardledger.api.console.html.documents import Document
 from cardledger.api.console.routing import console_router
-from cardledger.api.http.recent_requests import RecentRequests, errors
+from cardledger.api.health.examination import Report
+from cardledger.api.http.recent_requests import RecentRequest, RecentRequests, errors
+from cardledger.api.http.request_context import public_root
 from cardledger.ledger.queries.console import platform_figures, versions
+from cardledger.ledger.queries.console.running_workers import RunningWorker
 
 _PART: Final = navigation.SYSTEM
+_ONLY_READINESS: Final = (
+    "The command returns `readiness`, as the answer or the details of its error. cardledger doctor"
+    " --json has the findings of `examination`; the rest is of this page only."
+)
 _SHOWN: Final = 50  # Requests of a page; errors are counted in all that are kept.
 _STATES: Final = {
     "ok": "fine",
@@ -35,6 +44,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
         depths = await platform_figures.depths(connection, platform_id=call.platform_id)
     recent: RecentRequests | None = request.app.state.recent_requests
     requests = [] if recent is None else recent.of(call.platform_id)
+    settings = [("CARDLEDGER_CONSOLE", call.console.mode.value), *request.app.state.shown_settings]
     return await rendering.page(
         request,
         "system.html",
@@ -47,10 +57,59 @@ async def show_system(request: Request, call: Viewer) -> Response:
         postgresql=postgresql,
         python=platform.python_version(),
         depths=depths,
-        settings=request.app.state.shown_settings,
-        mode=call.console.mode.value,
+        settings=settings,
         keeps_requests=recent is not None,
         requests=requests[:_SHOWN],
         kept=len(requests),
         errors=errors(requests),
+        api=rendering.Command(
+            command=f"curl {rendering.quoted(f'{public_root(request)}/readyz')}",
+            document={
+                "readiness": readiness.state,
+                "postgresql": asdict(postgresql),
+                "examination": None if report is None else _examination(report),
+                "queues": documents.waiting(depths),
+                "settings": dict(settings),
+                "errors": [
+                    {"code": code, "operation": f"{method} {template}", "count": count}
+                    for code, method, template, count in errors(requests)
+                ],
+                "requests": [_request(each) for each in requests[:_SHOWN]],
+            },
+            note=_ONLY_READINESS,
+        ),
     )
+
+
+def _examination(report: Report) -> Document:
+    """Return the findings and the workers in JSON."""
+    workers = report.workers
+    return {
+        "at": documents.moment(report.at),
+        "isOld": report.is_old,
+        "findings": [asdict(check) for check in report.checks],
+        "workers": None if workers is None else [_worker(each) for each in workers],
+    }
+
+
+def _worker(worker: RunningWorker) -> Document:
+    return {
+        "id": worker.id,
+        "process": worker.pid,
+        "since": documents.moment(worker.began_at),
+        "decidesEvents": worker.decides_events,
+        "sendsWebhooks": worker.sends_webhooks,
+        "lastStatementAt": documents.moment(worker.last_statement_at),
+    }
+
+
+def _request(each: RecentRequest) -> Document:
+    return {
+        "at": documents.moment(each.at),
+        "requestId": each.request_id,
+        "caller": each.caller,
+        "operation": f"{each.method} {each.path}",
+        "status": each.status,
+        "code": each.code,
+        "durationMs": each.duration_ms,
+    }

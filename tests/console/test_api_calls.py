@@ -1,0 +1,242 @@
+"""Every page shows its JSON and the command of it; a call that was made is repeated by its command.
+
+A new page has an address in `addresses`, or a reason in `WITHOUT`.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from html import unescape
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from fastapi.routing import APIRoute
+
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import forms
+from cardledger.api.console.application import routes
+from cardledger.api.console.html.rendering import ApiCall
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
+from tests.api.support import Api, made, ok
+from tests.console.person import Person, command_of, shown
+from tests.console.stories import Stories, play
+from tests.waiting import eventually
+
+WITHOUT: Final = {
+    "/": "leads to the console",
+    f"{ROOT}/static/{{name}}": "is a file",
+    f"{ROOT}/login": "is shown before there is a session",
+    f"{ROOT}/live": "is a part of the overview, which has it",
+    f"{ROOT}/simulator/card": "leads to the page of a card",
+    f"{ROOT}/{{path:path}}": "is every path without a page",
+}
+"""The paths that are asked for with GET and show nothing of the API."""
+
+_JSON: Final = re.compile(
+    r'<pre class="json"[^>]*aria-label="JSON of this page"><code>(.*?)</code>', re.DOTALL
+)
+
+
+def document_of(page: str) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of a page."""
+    [text] = _JSON.findall(page)
+    return json.loads(unescape(text))
+
+
+def paths() -> Iterator[str]:
+    """Yield the paths of the console's routes that take a GET."""
+    for route in routes(ConsoleConfig(mode=ConsoleMode.ACT), is_sandbox=True):
+        assert isinstance(route, APIRoute)
+        if "GET" in (route.methods or ()):
+            yield route.path
+
+
+@pytest.fixture(scope="module")
+def stories(api: Api) -> Stories:
+    made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/refused"}))
+    return play(api)
+
+
+@pytest.fixture
+def addresses(api: Api, person: Person, stories: Stories) -> Mapping[str, str]:
+    """An address of every page by its path."""
+    [endpoint, *_] = ok(api.get("/webhooks/endpoints"))["data"]
+    [delivery, *_] = eventually(lambda: ok(api.get("/webhooks/deliveries"))["data"])
+    tip = ok(api.get(f"/transactions/{stories.tip}"))
+    [deposit, *_] = [
+        each
+        for each in ok(api.get("/transactions", customerId=tip["customerId"]))["data"]
+        if each["id"].startswith("Transaction:")
+    ]
+    front = shown(person.get("/simulator"))
+    fields = {"form_token": person.hidden(front, "form_token"), "idempotency_key": forms.new_key()}
+    story = person.post("/simulator/stories/tip", fields).headers["location"]
+    ids = {
+        "card_transaction_id": stories.exception,
+        "customer_id": tip["customerId"],
+        "account_id": tip["accountId"],
+        "card_id": tip["cardId"],
+        "delivery_id": delivery["id"],
+        "endpoint_id": endpoint["id"],
+    }
+    special = {
+        f"{ROOT}/search": f"{ROOT}/search?q={deposit['id']}",
+        f"{ROOT}/simulator/stories/{{name}}": story,
+    }
+    return {
+        path: special.get(path) or path.format(**ids) for path in paths() if path not in WITHOUT
+    }
+
+
+def test_every_page_has_its_json_and_a_command_that_answers(
+    person: Person, api: Api, addresses: Mapping[str, str]
+) -> None:
+    for path, address in addresses.items():
+        page = shown(person.http.get(address))
+        assert 'id="curl"' in page, f"{path} has no command"
+        assert document_of(page), f"{path} has no JSON"
+        program, *words = shlex.split(command_of(page).partition(" | ")[0])
+        assert program in {"curl", "cardledger"}, path
+        if program == "curl":
+            assert api.http.get(words[-1]).status_code == 200, f"{path}: {words}"
+    assert set(WITHOUT) <= set(paths())
+
+
+def test_what_the_api_does_not_answer_is_noted(
+    person: Person, api: Api, stories: Stories, addresses: Mapping[str, str]
+) -> None:
+    def page(path: str) -> str:
+        return shown(person.http.get(addresses[f"{ROOT}{path}"]))
+
+    assert "the other figures are counted for this page" in page("")
+    assert "The API has no search" in page("/search")
+    assert "the rest is of this page only" in page("/system")
+    assert "The command lists the latest cards." in page("/simulator")
+    fund = page("/exceptions/{card_transaction_id}/fund")
+    assert "The API returns the card transaction; `availableBalance`" in fund
+    owed = ok(api.get(f"/transactions/{stories.exception}"))
+    shown_by_fund = document_of(fund)
+    assert {name: shown_by_fund[name] for name in owed} == owed
+    assert shown_by_fund["missingAmount"]["amount"] == 1_500
+
+
+def test_the_json_of_an_account_has_its_statement(
+    person: Person, api: Api, stories: Stories
+) -> None:
+    account = ok(api.get(f"/transactions/{stories.tip}"))["accountId"]
+
+    page = shown(person.get(f"/accounts/{account}", before=3))
+
+    document = document_of(page)
+    lines = document.pop("statement")
+    assert document == ok(api.get(f"/internal-accounts/{account}"))
+    assert [(each["entry"], each["event"], each["amount"]["amount"]) for each in lines] == [
+        (2, "PULLED", -1_250),
+        (1, "DEPOSITED", 50_000),
+    ]
+    command = f"cardledger report statement --platform {api.tenant.platform_id} --account {account}"
+    assert command in page
+
+
+def test_the_json_of_the_overview_and_the_system_have_what_they_show(
+    person: Person,
+    stories: Stories,
+) -> None:
+    overview = document_of(shown(person.get("")))
+    system = document_of(shown(person.get("/system")))
+
+    [owed] = overview["openExceptions"]
+    assert (owed["count"], owed["owedAmount"]["amount"]) == (1, 2_500)
+    assert stories.tip in {each["id"] for each in overview["data"]}
+    assert {each["queue"] for each in overview["waiting"]} >= {"outbox", "webhooks to send"}
+    assert system["settings"]["CARDLEDGER_CONSOLE"] == "act"
+    assert system["readiness"]["postgresql"] == "answers"
+
+
+# --- calls that were made -------------------------------------------------------------------------
+
+
+def test_a_key_is_one_word_of_a_shell() -> None:
+    key = 'it\'s `id` $(id) "x" \\ ;'
+
+    call = ApiCall(path="/x", document=None, client_id="a", root="http://b", body={}, key=key)
+    plain = ApiCall(path="/x", document=None, client_id="a", root="http://b", body={})
+
+    words = shlex.split(call.curl)
+    assert words[words.index("-H") + 1] == f"Idempotency-Key: {key}"
+    assert "Idempotency-Key" not in plain.curl
+
+
+def repeated(api: Api, page: str) -> httpx2.Response:
+    """Run the command of the call that a page says was just made; it has an Idempotency-Key."""
+    [command] = re.findall(r'aria-label="The API call just made"><code>(.*?)</code>', page)
+    words = shlex.split(unescape(command))
+    headers = dict(
+        words[place + 1].split(": ", 1) for place, word in enumerate(words) if word == "-H"
+    )
+    assert set(headers) == {"Idempotency-Key", "Content-Type"}
+    body = words[words.index("-d") + 1]
+    return api.http.post(words[3], content=body.encode(), headers=headers)
+
+
+def available(api: Api, account: str) -> int:
+    return int(ok(api.get(f"/internal-accounts/{account}"))["balance"]["amount"])
+
+
+def test_the_command_of_a_step_repeats_it_and_applies_nothing_twice(
+    person: Person, api: Api
+) -> None:
+    front = shown(person.get("/simulator"))
+    token = person.hidden(front, "form_token")
+    fields = {"form_token": token, "idempotency_key": forms.new_key()}
+    place = person.post("/simulator/stories/tip", fields).headers["location"]
+    page = shown(person.http.get(place))
+    account = person.hidden(page, "account")
+    before = available(api, account)
+
+    answer = repeated(api, page)
+
+    assert ok(answer)["id"] == person.hidden(page, "purchase")
+    assert available(api, account) == before
+    assert urlsplit(place).path == f"{ROOT}/simulator/stories/tip"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("authorization", {"amount": "12.50 USD", "descriptor": "BISTRO"}),
+        ("fund", {"amount": "5.00 USD", "confirmed": "yes"}),
+    ],
+)
+def test_the_command_of_a_form_repeats_it_and_applies_nothing_twice(
+    person: Person, api: Api, name: str, fields: dict[str, str]
+) -> None:
+    card = api.active_card(balance=10_000)
+    [account] = card["fundingSources"]
+    form = shown(person.get(f"/simulator/cards/{card['id']}"))
+    sent = {
+        "form_token": person.hidden(form, "form_token"),
+        "idempotency_key": forms.new_key(),
+        "account": account,
+        **fields,
+    }
+    made_by_form = person.post(f"/simulator/cards/{card['id']}/{name}", sent)
+    page = shown(person.http.get(made_by_form.headers["location"]))
+    before = available(api, account)
+
+    ok(repeated(api, page))
+
+    assert available(api, account) == before
+    purchases = ok(api.get("/transactions", cardId=card["id"]))["data"]
+    assert len(purchases) == (0 if name == "fund" else 1)
+
+
+def test_a_key_in_an_address_is_one_that_may_be(person: Person, api: Api) -> None:
+    card = api.active_card()["id"]
+    query = {"made": "authorization", "amount": "1 USD", "descriptor": "SHOP"}
+
+    shown(person.get(f"/simulator/cards/{card}", **query, key="two words"), 400)
+    assert "Idempotency-Key" not in shown(person.get(f"/simulator/cards/{card}", **query))
