@@ -1,11 +1,11 @@
 """Queries of card transactions: by id, their events, and pages."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, not_, or_, select
+from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
@@ -72,6 +72,9 @@ _EVENTS_BETWEEN: Final = _EVENTS.where(
 # A cardholder with more card transactions than the first number is looked for among as many of the
 # platform as the second.
 _NEAR: Final = ((1_000, 5_000), (50_000, 100_000))
+
+# As many card transactions of a cardholder are sorted where a status or an amount is looked for.
+_SORTED: Final = 50_000
 
 _Columns = ReadOnlyColumnCollection[str, Any]
 
@@ -153,15 +156,25 @@ async def events_between(
     return [StoredEvent(*row) for row in rows]
 
 
-async def page(
+async def page(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     filters: CardTransactionFilters,
     wanted: paging.Wanted,
     count_limit: int = paging.COUNT_LIMIT,
+    distance: int | None = None,
 ) -> paging.Page[CardTransactionResource]:
-    """Return one page of the platform's card transactions; `count_limit` is that of its total."""
+    """Return one page of the platform's card transactions; `count_limit` is that of its total.
+
+    With `distance`, a status or an amount is looked for among so many of the platform's: the page
+    may have fewer than wanted, and not be the last (`Page.reached`).
+    """
+    found: paging.Found | None
+    if distance is not None and _has_no_index(filters):
+        found = await _among_next(connection, platform_id, filters, wanted, distance)
+    else:
+        found = await _of_one_cardholder(connection, platform_id, filters, wanted)
     return await paging.read(
         connection,
         _CARD_TRANSACTION,
@@ -173,7 +186,45 @@ async def page(
         wanted=wanted,
         item=_render,
         count_limit=count_limit,
-        found=await _of_one_cardholder(connection, platform_id, filters, wanted),
+        found=found,
+    )
+
+
+def _has_no_index(filters: CardTransactionFilters) -> bool:
+    """Return whether any number of card transactions may stand between two that match.
+
+    An index has those that owe money.
+    """
+    return filters.status not in {None, Status.EXCEPTION} or filters.min_amount is not None
+
+
+async def _among_next(
+    connection: AsyncConnection,
+    platform_id: Id,
+    filters: CardTransactionFilters,
+    wanted: paging.Wanted,
+    distance: int,
+) -> paging.Found:
+    """Return what is found of a page among the next `distance` card transactions of the platform.
+
+    Those of a cardholder are sorted instead, unless they are many: they may be far from each other.
+    """
+    table = tables.card_transactions
+    of_platform = table.c.platform_id == platform_id
+    of_cardholder = [*_of_cardholder(table.c, platform_id, filters)]
+    matching = [of_platform, *_matching(table.c, platform_id, filters)]
+    if of_cardholder:
+        of_both = [of_platform, *of_cardholder]
+        if await paging.count(connection, table, of_both, _SORTED) is not None:
+            keys = select(table.c.id).where(*matching)
+            return paging.Found(keys=await paging.first(connection, keys, table.c.id, wanted))
+    return await paging.search(
+        connection,
+        table.c.id,
+        among=[of_platform, *_made_within(table.c, filters)],
+        matching=matching,
+        wanted=wanted,
+        distance=distance,
     )
 
 
@@ -182,8 +233,8 @@ async def _of_one_cardholder(
     platform_id: Id,
     filters: CardTransactionFilters,
     wanted: paging.Wanted,
-) -> Sequence[Id] | None:
-    """Return the keys of a page of a cardholder, and of one row more; None: of all cardholders.
+) -> paging.Found | None:
+    """Return what is found of a page of a cardholder; None: it is of all cardholders.
 
     No index has the card transactions of a cardholder in their order: it would cost every decision.
     A few are sorted. Those of a busy cardholder are likely to be among the next ones of the
@@ -202,17 +253,11 @@ async def _of_one_cardholder(
             break
         near = paging.in_order(of_time, table.c.id, wanted).limit(distance).subquery("near")
         among_near = select(near.c.id).where(*_matching(near.c, platform_id, filters))
-        found = await _first(connection, among_near, near.c.id, wanted)
+        found = await paging.first(connection, among_near, near.c.id, wanted)
         if len(found) > wanted.limit:
-            return found
-    return await _first(connection, select(table.c.id).where(*matching), table.c.id, wanted)
-
-
-async def _first(
-    connection: AsyncConnection, keys: Select[Any], key: ColumnElement[Any], wanted: paging.Wanted
-) -> Sequence[Id]:
-    page = paging.in_order(keys, key, wanted).limit(wanted.limit + 1)
-    return (await connection.scalars(page)).all()
+            return paging.Found(keys=found)
+    keys = select(table.c.id).where(*matching)
+    return paging.Found(keys=await paging.first(connection, keys, table.c.id, wanted))
 
 
 def _matching(

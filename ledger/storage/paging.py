@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import ColumnElement, Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.storage.ids import first_id_at
+from cardledger.ledger.storage.ids import first_id_at, time_of_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
@@ -40,11 +40,27 @@ class Page(Generic[Item]):
 
     `last` is the key after which the next page begins, None on the last page. `total_count` is
     the number of rows of the whole list, None when it is above `COUNT_LIMIT` or was not counted.
+    `reached` is when the last row was made that was looked at, where the search ended before the
+    page was full: the next page goes on from there, and there may be nothing that matches. None:
+    the page is full, or the last one.
     """
 
     items: Sequence[Item]
     last: Id | None
     total_count: int | None
+    reached: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Keys of the rows of a page and of one more: what a search has found of them.
+
+    `end` is the key of the last row that was looked at, where others follow and the page is not
+    full; None: the search is complete.
+    """
+
+    keys: Sequence[Id]
+    end: Id | None = None
 
 
 async def read(  # noqa: PLR0913 - the parts of a query, by name
@@ -56,27 +72,63 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     wanted: Wanted,
     item: Callable[[Row[*tuple[Any, ...]]], Item],
     count_limit: int | None = COUNT_LIMIT,
-    found: Sequence[Id] | None = None,
+    found: Found | None = None,
 ) -> Page[Item]:
     """Return one page of those rows of `table` that match, as `query` shows them.
 
     At most one row more than `count_limit` is counted; None counts all of them, 0 counts nothing.
-    `found` are the keys of the rows of the page and of one more, where the caller has found them by
-    another way: they matched a moment before.
+    `found` is what the caller has found by another way: it matched a moment before.
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
     total_count = await count(connection, table, matching, count_limit)
-    rows_of_page = matching if found is None else [key.in_(found)]
+    rows_of_page = matching if found is None else [key.in_(found.keys)]
     page = in_order(query.where(*rows_of_page), key, wanted)
     # One row more than is returned shows whether there is a next page.
     rows = (await connection.execute(page.limit(wanted.limit + 1))).all()
     shown = rows[: wanted.limit]
+    end = None if found is None else found.end
     return Page(
         items=[item(row) for row in shown],
-        last=shown[-1][0] if len(rows) > len(shown) else None,
+        last=shown[-1][0] if len(rows) > len(shown) else end,
         total_count=total_count,
+        reached=None if end is None else time_of_id(end),
     )
+
+
+async def search(  # noqa: PLR0913 - the parts of a query, by name
+    connection: AsyncConnection,
+    key: ColumnElement[Any],
+    *,
+    among: Sequence[ColumnElement[bool]],
+    matching: Sequence[ColumnElement[bool]],
+    wanted: Wanted,
+    distance: int,
+) -> Found:
+    """Look for the rows of a page that match, among the next `distance` rows of `among`.
+
+    For conditions without an index: a rare value would be looked for in all rows of a platform. The
+    end comes first, from the index alone. A LIMIT instead does not bound what is read: PostgreSQL
+    may find the rows of `among` by another index, with those of all platforms.
+    Shape: an index has the keys of `among` in order; what matches is among them; `distance` is at
+    least 1.
+    """
+    rest = in_order(select(key).where(*among), key, wanted).offset(distance - 1).limit(2)
+    ends = (await connection.scalars(rest)).all()
+    end = ends[0] if len(ends) > 1 else None
+    if end is None:
+        return Found(keys=await first(connection, select(key).where(*matching), key, wanted))
+    near = key >= end if wanted.newest_first else key <= end
+    keys = await first(connection, select(key).where(*matching, near), key, wanted)
+    return Found(keys=keys, end=None if len(keys) > wanted.limit else end)
+
+
+async def first(
+    connection: AsyncConnection, keys: Select[Any], key: ColumnElement[Any], wanted: Wanted
+) -> Sequence[Id]:
+    """Return those of `keys` that are of the page, and one more."""
+    page = in_order(keys, key, wanted).limit(wanted.limit + 1)
+    return (await connection.scalars(page)).all()
 
 
 def in_order(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:

@@ -129,13 +129,13 @@ def platform_id(world: World) -> Id:
     return large
 
 
-def _rows_read(plan: dict[str, Any]) -> int:
+def rows_of_plan(plan: dict[str, Any]) -> int:
     """Return how many rows the scans of `plan` have read, those removed by filters included."""
     own = 0
     if "Relation Name" in plan:
         read = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
         own = round((read + plan.get("Rows Removed by Index Recheck", 0)) * plan["Actual Loops"])
-    return own + sum(map(_rows_read, plan.get("Plans", [])))
+    return own + sum(map(rows_of_plan, plan.get("Plans", [])))
 
 
 def rows_read(world: World, page: Page) -> int:
@@ -161,7 +161,7 @@ def rows_read(world: World, page: Page) -> int:
                     )
                     row = await cursor.fetchone()
                     assert row is not None
-                    read += _rows_read(row[0][0]["Plan"])
+                    read += rows_of_plan(row[0][0]["Plan"])
                 return read
         finally:
             await engine.dispose()

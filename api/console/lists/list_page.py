@@ -17,6 +17,10 @@ LATER_PAGE: Final = (
     "This is a later page: the command returns the first; send the `nextCursor` of its answer as"
     " `cursor` for the next one."
 )
+NOT_SEARCHED: Final = (
+    "This page ends where its search did: the command goes on until its page is full, which may"
+    " take too long."
+)
 SELECTED: Final = (
     "The API has no such filter: the command selects within one page of its answer, and may return"
     " fewer than this page."
@@ -63,7 +67,16 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
         sent=Sent(request.query_params),
         items=page.items,
         next_cursor=listing.next_cursor(page),
-        api=list_call(request, call, filters, api, page.items, selected=selected),
+        reached=page.reached,
+        api=list_call(
+            request,
+            call,
+            filters,
+            api,
+            page.items,
+            selected=selected,
+            note=None if page.reached is None else NOT_SEARCHED,
+        ),
         **values,
     )
 

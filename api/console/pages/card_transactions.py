@@ -31,6 +31,7 @@ from cardledger.schema.wire.errors import Code
 _PART: Final = navigation.CARD_TRANSACTIONS
 _DELIVERIES: Final = 10
 _ATTEMPTS: Final = 10  # Of each delivery; its page has the others.
+_SEARCHED: Final = 20_000  # Card transactions of the platform that a page looks at.
 _MAX_EVENTS: Final = 2**31 - 1  # `sequence` is an integer of PostgreSQL.
 
 router = console_router()
@@ -74,6 +75,7 @@ async def list_card_transactions(
             filters=filters,
             wanted=wanted,
             count_limit=0,  # A total would cost more than the page.
+            distance=_SEARCHED,
         ),
         template="card_transactions.html",
         part=_PART,
