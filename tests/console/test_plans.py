@@ -16,14 +16,15 @@ from cardledger.api.console import ROOT, navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.application import PAGES as PAGES_OF_ALL
 from cardledger.api.console.application import SANDBOX_PAGES
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema import ids, platform_views
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, ok, serving, url_of, worker
 from tests.connection_guard import GuardedApp
 from tests.console.crawling import pages_of
 from tests.console.person import Person, shown
+from tests.console.plans import seem_large, unbounded
 from tests.console.stories import play
-from tests.console.test_statements import WHOLE
 from tests.receiver import Receiver
 
 PAGES: Final = (
@@ -53,28 +54,6 @@ PAGES: Final = (
 
 WITHOUT_PAGE: Final = {f"{navigation.SIMULATOR.path}/card"}
 """The routes that read nothing: they redirect."""
-
-GROWING: Final = frozenset(
-    {
-        "card_transaction_events",
-        "card_transactions",
-        "cards",
-        "conversion_details",
-        "customers",
-        "deposits",
-        "entries",
-        "internal_accounts",
-        "outbox",
-        "outcomes",
-        "parked",
-        "posting_totals",
-        "rejections",
-        "transfers",
-        "webhook_attempts",
-        "webhook_deliveries",
-    }
-)
-"""The tables whose rows no setting bounds."""
 
 _BEGINS: Final = ("SELECT", "WITH")
 
@@ -121,11 +100,12 @@ def names(api: Api) -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
-def plans(config: ApiConfig, api: Api) -> Iterator[psycopg.Connection]:
+def plans(config: ApiConfig, api: Api, database_url: DatabaseUrl) -> Iterator[psycopg.Connection]:
     """A connection that plans as the console's do, where scanning a table is expensive.
 
-    Small tables are cheapest to scan: a scan that is left has no index that it could use.
+    A scan that is left has no index that it could use.
     """
+    seem_large(database_url)
     path = platform_views.search_path("cardledger")
     options = f"-c search_path={path} -c enable_seqscan=off"
     with psycopg.connect(config.database_url, options=options, autocommit=True) as connection:
@@ -204,17 +184,9 @@ def begin_story(person: Person) -> httpx2.Response:
 
 
 def scans(plans: psycopg.Connection, statement: str, values: Any) -> set[str]:  # noqa: ANN401
-    """Return the growing tables of which the statement reads all rows, or all of an index."""
+    """Return the growing tables of which the statement reads all rows, or all of a platform."""
     cursor = psycopg.ClientCursor(plans)
     [(plan,)] = cursor.execute(
         f"EXPLAIN (FORMAT JSON) {statement}".encode(), values or None
     ).fetchall()
-    return set(_scanned(plan[0]["Plan"])) & GROWING
-
-
-def _scanned(node: Mapping[str, Any]) -> Iterator[str]:
-    is_scan = node["Node Type"] in {"Seq Scan", "Index Scan", "Index Only Scan"}
-    if is_scan and "Index Cond" not in node and node.get("Index Name") not in WHOLE:
-        yield node["Relation Name"]
-    for child in node.get("Plans", ()):
-        yield from _scanned(child)
+    return set(unbounded(plan[0]["Plan"]))

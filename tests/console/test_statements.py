@@ -10,6 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.queries import card_transactions
@@ -27,32 +28,11 @@ from cardledger.ledger.webhooks import deliveries, endpoints
 from cardledger.ledger.webhooks.deliveries import DeliveryFilters
 from cardledger.schema.ids import Id
 from tests.api.support import Api
+from tests.console.plans import seem_large, unbounded
 from tests.console.stories import Stories, play
 
 NOW: Final = datetime.now(UTC)
 PAGE: Final = Wanted(limit=50, newest_first=True)
-
-GROWING: Final = frozenset(
-    {
-        "card_transaction_events",
-        "card_transactions",
-        "cards",
-        "conversion_details",
-        "customers",
-        "inbox",
-        "internal_accounts",
-        "outbox",
-        "outcomes",
-        "parked",
-        "rejections",
-        "transfers",
-        "webhook_attempts",
-        "webhook_deliveries",
-    }
-)
-
-WHOLE: Final = frozenset({"card_transactions_debt_idx", "inbox_pkey", "outbox_pkey"})
-"""Indexes of what waits and of what is owed, which a page may read from one end up to a limit."""
 
 Reader = Callable[[AsyncConnection, Id, Id], Awaitable[object]]
 
@@ -83,6 +63,7 @@ def _list(**filters: Any) -> Reader:  # noqa: ANN401 - of any type
         filters=CardTransactionFilters(**filters),
         wanted=PAGE,
         count_limit=0,
+        distance=20_000,
     )
 
 
@@ -115,7 +96,9 @@ READERS: Final[dict[str, Reader]] = {
     "messages": _messages,
     "webhooks": _webhooks,
     "list": _list(),
-    "list by status": _list(status="EXCEPTION"),
+    "list of exceptions": _list(status="EXCEPTION"),
+    "list by status": _list(status="VOIDED"),
+    "list by card and status": _list(card_id=KEY, status="VOIDED"),
     "list by card": _list(card_id=KEY),
     "list by customer": _list(customer_id=KEY),
     "list by account": _list(account_id=KEY),
@@ -156,8 +139,10 @@ READERS: Final[dict[str, Reader]] = {
 
 
 @pytest.fixture(scope="module")
-def stories(api: Api) -> Stories:
-    return play(api)
+def stories(api: Api, database_url: DatabaseUrl) -> Stories:
+    played = play(api)
+    seem_large(database_url)
+    return played
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -167,38 +152,54 @@ def test_a_page_reads_by_indexes(name: str, config: ApiConfig, api: Api, stories
     plans = asyncio.run(_plans(config.database_url, api.tenant.platform_id, purchase, name))
 
     assert plans
-    assert not [scan for plan in plans for scan in _scans(plan)]
+    assert not [name for plan in plans for name in unbounded(plan)]
+
+
+_OF_PLATFORM: Final = "SELECT id FROM card_transactions WHERE platform_id = {platform}"
+_SOME_OF_PLATFORM: Final = """
+    (SELECT id, authorized FROM card_transactions WHERE platform_id = {platform}
+    ORDER BY id LIMIT 99)
+"""
+CHECKED: Final[dict[str, tuple[str, list[str]]]] = {
+    "a table without an index": (
+        "SELECT 1 FROM conversion_details WHERE merchant_currency = 'EUR'",
+        ["conversion_details"],
+    ),
+    "a page of a platform": (f"{_OF_PLATFORM} ORDER BY id LIMIT 9", []),
+    "all of a platform": (f"{_OF_PLATFORM} ORDER BY id", ["card_transactions"]),
+    "the largest of a platform": (
+        f"{_OF_PLATFORM} ORDER BY authorized DESC LIMIT 9",
+        ["card_transactions"],
+    ),
+    "the largest of some of a platform": (
+        f"SELECT id FROM {_SOME_OF_PLATFORM} t ORDER BY authorized DESC LIMIT 9",
+        [],
+    ),
+    "how many a platform has": (
+        f"SELECT count(*) FROM ({_OF_PLATFORM}) t LIMIT 9",
+        ["card_transactions"],
+    ),
+    "one by its key": (f"{_OF_PLATFORM} AND id = {{platform}}", []),
+}
 
 
 @pytest.mark.usefixtures("stories")
-def test_the_check_finds_a_scan(config: ApiConfig, api: Api) -> None:
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_check_finds_what_is_read_without_a_bound(
+    name: str, config: ApiConfig, api: Api
+) -> None:
+    statement, expected = CHECKED[name]
+
     async def plan() -> Any:  # noqa: ANN401 - JSON
         snapshots = SnapshotConnections(config.database_url)
         try:
             async with snapshots.snapshot(api.tenant.platform_id) as connection:
-                return await _plan(connection, _WITHOUT_INDEX, {})
+                own = f"'{api.tenant.platform_id}'"
+                return await _plan(connection, statement.format(platform=own), {})
         finally:
             await snapshots.dispose()
 
-    assert _scans(asyncio.run(plan())) == ["conversion_details"]
-
-
-_WITHOUT_INDEX: Final = "SELECT 1 FROM conversion_details WHERE merchant_currency = 'EUR'"
-
-
-_BOUNDED: Final = frozenset({"Bitmap Heap Scan", "Tid Range Scan"})
-
-
-def _scans(plan: Any) -> list[str]:  # noqa: ANN401 - JSON
-    """Return the growing tables that `plan` reads without a condition on an index.
-
-    A range of places in a table is its end: decisions are read there.
-    """
-    own = []
-    if plan.get("Relation Name") in GROWING and plan["Node Type"] not in _BOUNDED:
-        is_by_key = "Index Cond" in plan or plan.get("Index Name") in WHOLE
-        own = [] if is_by_key else [plan["Relation Name"]]
-    return own + [scan for inner in plan.get("Plans", ()) for scan in _scans(inner)]
+    assert unbounded(asyncio.run(plan())) == expected
 
 
 async def _plans(url: str, platform: Id, purchase: Id, name: str) -> list[Any]:
