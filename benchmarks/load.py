@@ -9,7 +9,7 @@ generator takes little of the processor that it shares with what it measures.
 import asyncio
 from asyncio import StreamReader, StreamWriter
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -52,6 +52,15 @@ class LoadResult:
     def quantile_ms(self, share: float) -> float:
         """Return the time in which `share` of the requests was answered."""
         return quantile(self.seconds, share) * 1000
+
+
+def pooled(results: Sequence[LoadResult]) -> LoadResult:
+    """Return all that `results` have, as of one run."""
+    return LoadResult(
+        seconds=[seconds for result in results for seconds in result.seconds],
+        statuses=sum((result.statuses for result in results), Counter[int]()),
+        elapsed_s=sum(result.elapsed_s for result in results),
+    )
 
 
 def request(host: str, path: str, authorization: str, body: bytes) -> bytes:

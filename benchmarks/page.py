@@ -89,7 +89,8 @@ def _profiles(runs: Sequence[Run]) -> Iterator[str]:
 def figure_of(row: Mapping[str, Any]) -> Figure:
     """Return a figure as `python -m benchmarks` had it."""
     fields = ("part", "name", "unit", "values", "least", "aim", "lower")
-    return Figure(**{name: row[name] for name in fields})
+    # Runs of before have none of it.
+    return Figure(**{name: row[name] for name in fields}, pooled=row.get("pooled"))
 
 
 def _row(figure: Figure) -> str:

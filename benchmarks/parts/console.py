@@ -2,12 +2,20 @@
 
 A page counts from when it was due, so a page that waits for the one before it is slow as well.
 Authorizations arrive all the time. Pages are measured while many people read; what they cost other
-callers, while two people do: alone and beside their pages, in turn.
+callers, while two people do.
+
+That cost is a ratio of two p99, which the machine changes more than the pages do: a checkpoint, or
+a neighbour, makes one minute slower than the next. So the minute alone and the minute beside pages
+of a round are cut into windows of ten seconds, by turns, each pair in the other order than the one
+before it: what lasts longer than a window meets both kinds. The samples of all windows of a kind
+are pooled before their p99 is taken, since a window alone has thirty samples above it. How far to
+trust the ratio is shown by those of the two halves of the run.
 """
 
 import asyncio
+import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +27,7 @@ import psycopg
 
 from benchmarks import load, workload
 from benchmarks.load import LoadResult
-from benchmarks.parts import finance, stored_events
+from benchmarks.parts import finance, stored_deliveries, stored_events
 from benchmarks.parts.engine import Progress
 from benchmarks.parts.service import (
     Authorizations,
@@ -32,6 +40,7 @@ from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench
 from benchmarks.workload import Cardholder
 from cardledger.api.console import ROOT
+from cardledger.api.console.access import forms
 from cardledger.install.http_client import HttpApi
 from cardledger.webhooks.receiver import Listener, Reply
 
@@ -40,13 +49,14 @@ _CARDHOLDERS: Final = 4_000
 _DAYS: Final = 30
 _BUSY_SHARE: Final = 10  # One account has a tenth of all events.
 _EXCEPTIONS: Final = 1_000
-_DELIVERIES: Final = 1_000
+_DELIVERIES: Final = 100_000
 
 _RATE: Final = 300  # Authorizations a second.
 _PAGES_A_SECOND: Final = 4.0
 _VISITS: Final = 20  # Of each page a round.
 _PAGES_OF_TWO_A_SECOND: Final = 1.0
-_SECONDS_OF_TWO: Final = 60.0
+_WINDOWS: Final = 6  # Of a round, of each kind.
+_WINDOW_S: Final = 10.0
 _MOST_MS: Final = 150
 _MOST_BY_KEY_MS: Final = 50
 _MOST_P99_RATIO: Final = 1.1
@@ -58,20 +68,36 @@ _BY_KEY: Final = {
     "a customer": "/customers/Customer:{customer}",
     "an account": "/accounts/InternalAccount:{account}",
     "an account of a tenth of all events": "/accounts/InternalAccount:{busy}",
+    "a statement until a day": "/accounts/InternalAccount:{account}?until={day}",
+    "a statement of a tenth of all events until a day": (
+        "/accounts/InternalAccount:{busy}?until={day}"
+    ),
     "a card": "/cards/Card:{card}",
     "an endpoint": "/webhooks/endpoints/{endpoint}",
     "a delivery": "/webhooks/deliveries/WebhookDelivery:{delivery}",
     "fund what is missing": "/exceptions/CardTransaction:{exception}/fund",
+    "a card in the simulator": "/simulator/cards/Card:{card}?purchase=CardTransaction:{purchase}",
+    "a story": (
+        "/simulator/stories/tip?run={run}&card=Card:{card}&account=InternalAccount:{account}"
+        "&purchase=CardTransaction:{purchase}&step=1"
+    ),
 }
 _OTHERS: Final = {
     "overview": "",
     "overview, its fragment": "/live",
     "card transactions": "/card-transactions",
     "card transactions in EXCEPTION": "/card-transactions?status=EXCEPTION",
+    "card transactions in AUTHORIZED": "/card-transactions?status=AUTHORIZED",
+    "card transactions in VOIDED": "/card-transactions?status=VOIDED",
+    "card transactions of a least amount": "/card-transactions?minAmount=9000.00+USD",
     "card transactions of a card": "/card-transactions?cardId=Card:{card}",
+    "card transactions of a customer": "/card-transactions?customerId=Customer:{customer}",
     "card transactions of an account": "/card-transactions?accountId=InternalAccount:{account}",
     "card transactions of an account of a tenth": (
         "/card-transactions?accountId=InternalAccount:{busy}"
+    ),
+    "card transactions of an account of a tenth in VOIDED": (
+        "/card-transactions?accountId=InternalAccount:{busy}&status=VOIDED"
     ),
     "card transactions of a minute": "/card-transactions?since={minute}",
     "card transactions until a day": "/card-transactions?until={day}",
@@ -84,10 +110,17 @@ _OTHERS: Final = {
     "trial balance": "/trial-balance",
     "webhooks": "/webhooks",
     "deliveries": "/webhooks/deliveries",
+    "deliveries in FAILED": "/webhooks/deliveries?state=FAILED",
+    "deliveries to an endpoint": "/webhooks/deliveries?endpointId={endpoint}",
+    "deliveries about a card transaction": (
+        "/webhooks/deliveries?subjectId=CardTransaction:{exception}"
+    ),
     "deliveries of a minute": "/webhooks/deliveries?since={minute}",
     "simulator": "/simulator",
     "system": "/system",
 }
+PAGES: Final[Mapping[str, str]] = {**_BY_KEY, **_OTHERS}
+"""What is measured: addresses below the console, with names of what `_names` returns in braces."""
 
 _NAMES: Final = """
     SELECT t.id AS purchase, t.customer_id AS customer, t.account_id AS account, t.card_id AS card,
@@ -130,27 +163,33 @@ def measure(
     """Yield how long each page takes beside so many events, and authorizations beside the pages."""
     record = write(system.bench, events=events, progress=progress)
     names = _names(system, record, progress)
-    pages = {name: path.format(**names) for name, path in {**_BY_KEY, **_OTHERS}.items()}
+    pages = {name: path.format(**names) for name, path in PAGES.items()}
     seconds = len(pages) * visits / _PAGES_A_SECOND
-    seconds_of_two = min(seconds, _SECONDS_OF_TWO)
     authorizations = Authorizations(_with_busy(system, record.busy))
-    reader = _Reader(system, pages)
+    reader = Reader(system, pages)
     progress("console: warming up")
     reader.check()
-    asyncio.run(_beside(reader, authorizations, len(pages) / _PAGES_A_SECOND, _PAGES_A_SECOND))
+    asyncio.run(_beside(reader, authorizations, len(pages) / _PAGES_A_SECOND))
     runs = _Runs()
     for number in range(rounds):
         progress(f"console: round {number + 1} of {rounds}")
-        loaded, pages_read = asyncio.run(_beside(reader, authorizations, seconds, _PAGES_A_SECOND))
+        loaded, pages_read = asyncio.run(_beside(reader, authorizations, seconds))
         runs.beside_many.append(loaded)
         runs.pages.append(pages_read)
-        for is_beside in (False, True) if number % 2 else (True, False):
+        window_s = min(seconds / _WINDOWS, _WINDOW_S)
+        for is_beside in by_turns(_WINDOWS):
             if is_beside:
-                run = _beside(reader, authorizations, seconds_of_two, _PAGES_OF_TWO_A_SECOND)
-                runs.beside_two.append(asyncio.run(run)[0])
+                run = _beside_two(reader, authorizations, window_s)
+                runs.beside_two.append(asyncio.run(run))
             else:
-                runs.alone.append(authorizations.paced(_RATE, seconds=seconds_of_two))
+                runs.alone.append(authorizations.paced(_RATE, seconds=window_s))
     yield from _figures(runs)
+
+
+def by_turns(count: int) -> Iterator[bool]:
+    """Yield which windows are beside pages, of `count` of each kind: each pair in another order."""
+    for number in range(count):
+        yield from (False, True) if number % 2 else (True, False)
 
 
 def _with_busy(system: Service, busy: Cardholder) -> Service:
@@ -163,7 +202,7 @@ def _with_busy(system: Service, busy: Cardholder) -> Service:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Latencies of authorizations, and of pages, of each round."""
+    """Latencies of authorizations and of pages: of each round; with two people of each window."""
 
     alone: list[LoadResult] = field(default_factory=list)
     beside_two: list[LoadResult] = field(default_factory=list)
@@ -172,7 +211,7 @@ class _Runs:
 
 
 def _figures(runs: _Runs) -> Iterator[Figure]:
-    for name in (*_BY_KEY, *_OTHERS):
+    for name in PAGES:
         yield Figure(
             part=_PART,
             name=f"page: {name}, p95",
@@ -181,33 +220,56 @@ def _figures(runs: _Runs) -> Iterator[Figure]:
             least=_MOST_BY_KEY_MS if name in _BY_KEY else _MOST_MS,
             lower=True,
         )
+    of_two = f"beside {_PAGES_OF_TWO_A_SECOND:.0f} page/s"
     for share, quantile in ((0.5, "p50"), (0.99, "p99")):
-        for what, results in (
-            ("alone", runs.alone),
-            (f"beside {_PAGES_OF_TWO_A_SECOND:.0f} page/s", runs.beside_two),
-            (f"beside {_PAGES_A_SECOND:.0f} pages/s", runs.beside_many),
-        ):
-            yield Figure(
-                part=_PART,
-                name=f"HTTP authorization at {_RATE}/s {what}, {quantile}",
-                unit="ms",
-                values=[result.quantile_ms(share) for result in results],
-                lower=True,
-            )
-    yield Figure(
-        part=_PART,
-        name=f"HTTP authorization, p99 beside {_PAGES_OF_TWO_A_SECOND:.0f} page/s to alone",
-        unit="ratio",
-        values=[
-            with_pages.quantile_ms(0.99) / without.quantile_ms(0.99)
-            for with_pages, without in zip(runs.beside_two, runs.alone, strict=True)
-        ],
+        name = f"HTTP authorization at {_RATE}/s {{}}, {quantile}"
+        for what, windows in (("alone", runs.alone), (of_two, runs.beside_two)):
+            yield _pooled(name.format(what), "ms", _quantile(share), windows)
+        yield Figure(
+            part=_PART,
+            name=name.format(f"beside {_PAGES_A_SECOND:.0f} pages/s"),
+            unit="ms",
+            values=[result.quantile_ms(share) for result in runs.beside_many],
+            lower=True,
+        )
+    yield _pooled(
+        f"HTTP authorization, p99 {of_two} to alone",
+        "ratio",
+        lambda beside, alone: beside.quantile_ms(0.99) / alone.quantile_ms(0.99),
+        runs.beside_two,
+        runs.alone,
         least=_MOST_P99_RATIO,
-        lower=True,
     )
 
 
-class _Reader:
+def _quantile(share: float) -> Callable[[LoadResult], float]:
+    return lambda result: result.quantile_ms(share)
+
+
+def _pooled(
+    name: str,
+    unit: str,
+    value: Callable[..., float],
+    *windows: Sequence[LoadResult],
+    least: float | None = None,
+) -> Figure:
+    """Return the `value` of all windows of each kind, and those of both halves of the run."""
+    middle = len(windows[0]) // 2
+    return Figure(
+        part=_PART,
+        name=name,
+        unit=unit,
+        values=[
+            value(*(load.pooled(each[:middle]) for each in windows)),
+            value(*(load.pooled(each[middle:]) for each in windows)),
+        ],
+        least=least,
+        lower=True,
+        pooled=value(*(load.pooled(each) for each in windows)),
+    )
+
+
+class Reader:
     """A browser that has logged in and reads the pages in turn, each on a connection of its own."""
 
     def __init__(self, system: Service, pages: Mapping[str, str]) -> None:
@@ -217,6 +279,10 @@ class _Reader:
         self._port: Final = url.port or 80
         self._cookie: Final = self._log_in(system)
         self._pages: Final = pages
+        self._in_turn: Final = itertools.cycle([self._request(path) for path in pages.values()])
+
+    def _request(self, path: str) -> bytes:
+        return load.page(self._host, f"{ROOT}{path}", self._cookie)
 
     def _log_in(self, system: Service) -> str:
         running = system.running
@@ -244,36 +310,44 @@ class _Reader:
                 # A search leads to what it has found.
                 assert response.status in {200, 303}, f"{name}: {response.status}"
 
-    async def read(self, seconds: float, pages_a_second: float) -> dict[str, LoadResult]:
-        """Read so many pages a second, in turn; return the latencies of each."""
+    async def read(self, seconds: float) -> dict[str, LoadResult]:
+        """Read pages in turn, as many people do; return the latencies of each."""
         results = await asyncio.gather(
-            *(
-                self._read(number, path, seconds, pages_a_second)
-                for number, path in enumerate(self._pages.values())
-            )
+            *(self._read(number, path, seconds) for number, path in enumerate(self._pages.values()))
         )
         return dict(zip(self._pages, results, strict=True))
 
-    async def _read(
-        self, number: int, path: str, seconds: float, pages_a_second: float
-    ) -> LoadResult:
-        await asyncio.sleep(number / pages_a_second)
-        request = load.page(self._host, f"{ROOT}{path}", self._cookie)
-        rate = pages_a_second / len(self._pages)
+    async def _read(self, number: int, path: str, seconds: float) -> LoadResult:
+        await asyncio.sleep(number / _PAGES_A_SECOND)
+        request = self._request(path)
+        rate = _PAGES_A_SECOND / len(self._pages)
         return await load.paced(self._host, self._port, lambda: request, rate=rate, seconds=seconds)
+
+    async def read_on(self, seconds: float) -> LoadResult:
+        """Read pages in turn, as two people do, from where that ended the last time."""
+        rate = _PAGES_OF_TWO_A_SECOND
+        return await load.paced(
+            self._host, self._port, lambda: next(self._in_turn), rate=rate, seconds=seconds
+        )
 
 
 async def _beside(
-    reader: _Reader, authorizations: Authorizations, seconds: float, pages_a_second: float
+    reader: Reader, authorizations: Authorizations, seconds: float
 ) -> tuple[LoadResult, Mapping[str, LoadResult]]:
     """Return the latencies of authorizations, and those of the pages that are read meanwhile."""
-    return await asyncio.gather(
-        authorizations.pacing(_RATE, seconds=seconds), reader.read(seconds, pages_a_second)
+    return await asyncio.gather(authorizations.pacing(_RATE, seconds=seconds), reader.read(seconds))
+
+
+async def _beside_two(reader: Reader, authorizations: Authorizations, seconds: float) -> LoadResult:
+    """Return the latencies of authorizations while two people read pages."""
+    loaded, _ = await asyncio.gather(
+        authorizations.pacing(_RATE, seconds=seconds), reader.read_on(seconds)
     )
+    return loaded
 
 
 def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any]:
-    """Return the ids of what the pages are about, after having made what is missing."""
+    """Return what the addresses of the pages need, after having made what is missing."""
     progress(f"console: {_EXCEPTIONS:,} exceptions and {_DELIVERIES:,} deliveries")
     running = system.running
     with (
@@ -291,9 +365,11 @@ def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any
         wait_until_decided(system)
         wait_until_dispatched(system)
         wait_until(
-            lambda: bool(_one(connection, _DELIVERED, _DELIVERIES, key)[0]), "webhooks delivered"
+            lambda: bool(_one(connection, _DELIVERED, _EXCEPTIONS, key)[0]), "webhooks delivered"
         )
         api.patch(f"/webhooks/endpoints/{endpoint}", {"state": "DISABLED"})
+        platform = system.bench.platform_id
+        stored_deliveries.write(connection, platform=platform, endpoint=key, count=_DELIVERIES)
         connection.execute("VACUUM (ANALYZE)")
         now = datetime.now(UTC)
         purchase, customer, account, card, source, reference = _one(
@@ -310,6 +386,7 @@ def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any
             "endpoint": endpoint,
             "exception": _one(connection, _EXCEPTION)[0],
             "delivery": _one(connection, _DELIVERY, key)[0],
+            "run": forms.new_key(),
             "minute": f"{now - timedelta(minutes=1):%Y-%m-%dT%H:%M:%S}",
             "day": f"{now - timedelta(days=_DAYS // 2):%Y-%m-%d}",
         }

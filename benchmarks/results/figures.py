@@ -10,7 +10,9 @@ from typing import Any
 class Figure:
     """One line of the table: `values`, one a round, in `unit`.
 
-    `least` and `aim` are the bars; with `lower` less is better, as for times and sizes.
+    `least` and `aim` are the bars; with `lower` less is better, as for times and sizes. `pooled` is
+    the value of all samples of the run together, where these are pooled; `values` are then those of
+    its halves.
     """
 
     part: str
@@ -20,11 +22,12 @@ class Figure:
     least: float | None = None
     aim: float | None = None
     lower: bool = False
+    pooled: float | None = None
 
     @property
     def median(self) -> float:
-        """What the figure is called by."""
-        return statistics.median(self.values)
+        """What the figure is called by: the median of the rounds, or what all samples have."""
+        return statistics.median(self.values) if self.pooled is None else self.pooled
 
     @property
     def spread(self) -> float:

@@ -58,6 +58,14 @@ def test_a_figure_has_a_median_and_a_spread() -> None:
     assert RATE.spread == 0.3
 
 
+def test_a_figure_of_pooled_samples_is_called_by_them_and_keeps_them_in_a_file() -> None:
+    ratio_of_all = replace(WAIT, unit="ratio", values=[1.0, 1.3], pooled=1.2)
+
+    assert ratio_of_all.median == 1.2
+    assert report.spread(ratio_of_all) == "± 13%"
+    assert page.figure_of(json.loads(json.dumps(ratio_of_all.wire()))) == ratio_of_all
+
+
 @pytest.mark.parametrize(
     ("figure", "held"),
     [

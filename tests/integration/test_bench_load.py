@@ -2,6 +2,7 @@
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -142,3 +143,14 @@ def test_paced_load_counts_from_when_a_request_was_due() -> None:
     assert result.quantile_ms(0.99) >= 190
     # Half of those that came during the stall waited half of it or longer.
     assert sum(seconds >= 0.09 for seconds in result.seconds) >= 8
+
+
+def test_runs_are_pooled_with_the_samples_of_all() -> None:
+    first = LoadResult(seconds=[0.1, 0.2], statuses=Counter({200: 1, 401: 1}), elapsed_s=1.0)
+    second = LoadResult(seconds=[0.3], statuses=Counter({200: 1}), elapsed_s=0.5)
+
+    both = load.pooled([first, second])
+
+    assert both.seconds == [0.1, 0.2, 0.3]
+    assert (both.rate, both.failed) == (2.0, 1)
+    assert both.quantile_ms(0.99) == 300

@@ -1,13 +1,17 @@
 """The whole service under the benchmark's load, for a moment."""
 
+import asyncio
 from collections.abc import Iterator
 
 import psycopg
 import pytest
+from fastapi.routing import APIRoute
 
 from benchmarks import workbench
 from benchmarks.parts import console, ingestion, service, tenants, webhooks
 from benchmarks.parts.service import Authorizations, Service
+from cardledger.api.console import ROOT, navigation
+from cardledger.api.console.application import PAGES, SANDBOX_PAGES
 from cardledger.embedded.servers import DatabaseUrl
 
 
@@ -72,7 +76,7 @@ def test_every_page_of_the_console_is_measured_beside_authorizations(
 ) -> None:
     monkeypatch.setattr(console, "_CARDHOLDERS", 20)
     monkeypatch.setattr(console, "_EXCEPTIONS", 10)
-    monkeypatch.setattr(console, "_DELIVERIES", 10)
+    monkeypatch.setattr(console, "_DELIVERIES", 120)
     monkeypatch.setattr(console, "_RATE", 20)
     monkeypatch.setattr(console, "_PAGES_A_SECOND", 20.0)
     monkeypatch.setattr(console, "_PAGES_OF_TWO_A_SECOND", 10.0)
@@ -81,8 +85,74 @@ def test_every_page_of_the_console_is_measured_beside_authorizations(
         console.measure(running, events=1_000, rounds=1, progress=lambda _: None, visits=1)
     )
 
-    assert len([figure for figure in figures if figure.name.startswith("page: ")]) == 31
+    pages = [figure for figure in figures if figure.name.startswith("page: ")]
+    assert [figure.name for figure in pages] == [f"page: {name}, p95" for name in console.PAGES]
     assert all(figure.median > 0 for figure in figures)
+    for figure in figures:
+        if figure.name.endswith(" to alone"):
+            assert len(figure.values) == 2, "those of the halves of the run"
+            assert figure.pooled == figure.median
+    _check_deliveries(running.bench.owner_url)
+
+
+def test_two_people_go_on_reading_where_they_ended(
+    running: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_PAGES_OF_TWO_A_SECOND", 20.0)
+    paths = {"cards": "/cards", "none": "/none", "system": "/system", "customers": "/customers"}
+    reader = console.Reader(running, paths)
+
+    windows = [asyncio.run(reader.read_on(0.1)) for _ in range(4)]
+
+    assert [dict(window.statuses) for window in windows] == [{200: 1, 404: 1}, {200: 2}] * 2
+
+
+def test_windows_alone_and_beside_pages_are_by_turns() -> None:
+    order = "".join("b" if is_beside else "a" for is_beside in console.by_turns(4))
+
+    assert order == "baabbaab"
+
+
+_SHAPES = """
+    SELECT DISTINCT d.type, d.sequence IS NULL, d.state, d.attempts, d.next_attempt_at IS NULL,
+        d.last_status, d.delivered_at > d.created_at, d.endpoint_id, d.attempts_before,
+        substr(d.id::text, 15, 1), a.number, a.status, a.error, a.response_head
+    FROM webhook_deliveries d
+    JOIN webhook_attempts a ON (a.delivery_id, a.customer_id) = (d.id, d.customer_id)
+    WHERE d.state = 'DELIVERED' AND starts_with(d.type, 'CARD_TRANSACTION.')
+        AND (d.id::text LIKE '%%abc') = %s
+"""
+
+
+def _check_deliveries(url: str) -> None:
+    """Check that stored deliveries are as those that were sent, but for those that have failed."""
+    with psycopg.connect(url) as connection:
+        [(stored, failed)] = connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE state = 'FAILED') FROM webhook_deliveries"
+            " WHERE id::text LIKE '%abc'"
+        ).fetchall()
+        sent, made = (
+            set(connection.execute(_SHAPES, [is_made]).fetchall()) for is_made in (False, True)
+        )
+
+    assert (stored, failed) == (120, 1)
+    assert made == sent
+
+
+def test_every_page_of_the_console_is_among_those_that_are_measured() -> None:
+    routes = {
+        route.path: route.path_regex
+        for router in (*PAGES, *SANDBOX_PAGES)
+        for route in router.routes
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ())
+    }
+    measured = [f"{ROOT}{path}".partition("?")[0] for path in console.PAGES.values()]
+
+    forgotten = {
+        path for path, regex in routes.items() if not any(regex.match(each) for each in measured)
+    }
+
+    assert forgotten == {f"{navigation.SIMULATOR.path}/card"}, "it reads nothing: it redirects"
 
 
 def test_webhooks_are_measured_from_a_backlog_and_at_a_rate(running: Service) -> None:
