@@ -6,9 +6,9 @@ number of callers cost one observation.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Final
@@ -19,8 +19,18 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import QueuePool
 
-from cardledger.ledger.messaging import canaries, enqueued_events, forged_messages, inbox
+from cardledger.ledger.messaging import (
+    canaries,
+    enqueued_events,
+    forged_messages,
+    inbox,
+    undecided,
+)
+from cardledger.ledger.messaging.canaries import Queue
 from cardledger.ledger.messaging.enqueued_events import Waiting
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.messaging.undecided import Undecided
+from cardledger.ledger.queries.console import running_workers
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
 from cardledger.schema import compatibility
@@ -40,6 +50,7 @@ _STALLS: Final = """
 """
 _UNDEFINED_TABLE: Final = "42P01"
 _NONE_WAITS: Final = Waiting(count=0, age_s=None)
+_QUEUES: Final = frozenset((lane, shard) for lane in Lane for shard in range(inbox.SHARDS))
 
 _log = structlog.get_logger()
 
@@ -54,27 +65,51 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """Messages are not decided: those of all queues, or of some.
+
+    It `is_whole` at once when no worker is connected, which is no failure of `/readyz` before a
+    queue has not moved. Times are those of the tables, whenever this process was asked first.
+    """
+
+    is_whole: bool
+    detail: str
+    fix: str
+    undecided: Undecided
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when: the oldest message waits, and, with a backlog, the last decision was."""
+        oldest, last = self.undecided.oldest_received_at, self.undecided.last_decided_at
+        if not self.is_whole or last is None:
+            return oldest
+        return last if oldest is None else max(oldest, last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """What one observation found; times are of the monotonic clock."""
 
     at: float
     revision: str | None
     clock_ahead: timedelta  # Of this process, compared with PostgreSQL; zero within the round trip.
-    stuck: dict[canaries.Queue, float]
+    stuck: dict[Queue, float]
     schema_problem: str | None  # Why this release may not use it; what to do.
     stalled_queues: int = 0  # In which every message fails by a fault of ours.
     stalled_cardholders: int = 0  # Whose messages fail, while their queue moves.
     stalled_since: datetime | None = None  # By PostgreSQL's clock.
     forged_messages: int = 0  # Refused in the last day; at most 1000 are counted.
     enqueued: Waiting = _NONE_WAITS  # Not moved to the inbox yet.
+    standstill: Standstill | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What `/readyz` says."""
+    """What `/readyz` says; for the console, whether messages are decided."""
 
     state: dict[str, Any]
     failures: list[Failure]
+    standstill: Standstill | None
 
 
 class Readiness:
@@ -117,10 +152,12 @@ class Readiness:
         failing = {failure.check for failure in failures}
         for check in self._since.keys() - failing:
             del self._since[check]
+        is_known = failing.isdisjoint({"postgresql", "schema"})
+        standstill = self._observed.standstill if self._observed and is_known else None
         now = self._clock()
         checks = {
             failure.check: {
-                "since": self._since.setdefault(failure.check, now).isoformat(),
+                "since": self._since_of(failure, standstill, now).isoformat(),
                 "detail": failure.detail,
                 "fix": failure.fix,
             }
@@ -137,7 +174,14 @@ class Readiness:
             **_enqueued(self._observed),
             "failedChecks": checks,
         }
-        return Answer(state=state, failures=failures)
+        return Answer(state=state, failures=failures, standstill=standstill)
+
+    def _since_of(self, failure: Failure, standstill: Standstill | None, now: datetime) -> datetime:
+        """Return since when it fails, as the tables know it, or this process."""
+        noticed = self._since.setdefault(failure.check, now)
+        if failure.check != "queues" or standstill is None:
+            return noticed
+        return standstill.since or noticed
 
     async def close(self) -> None:
         """Stop observing."""
@@ -187,13 +231,9 @@ class Readiness:
                 f" {observed.stalled_since}: every event in them fails with an internal error.",
                 fix="See stalled_queues.error; the queues continue by themselves after the repair.",
             )
-        if observed.stuck:
-            yield Failure(
-                check="queues",
-                detail=_sentence(canaries.stuck_in_words(observed.stuck)),
-                fix="Check that workers run, and which session locks their rows:"
-                " cardledger doctor.",
-            )
+        if observed.stuck and observed.standstill is not None:
+            standstill = observed.standstill
+            yield Failure(check="queues", detail=standstill.detail, fix=standstill.fix)
 
     # --- observing -------------------------------------------------------------------------------
 
@@ -256,6 +296,7 @@ class Readiness:
                 # stall, a server that accepts nothing else must not be ready either.
                 await inbox.accept_async(connection, sent, self._client.inbox_key)
                 self._watch.sent(sent, now)
+            standstill = await self._standstill(outer, stuck, now)
             took = timedelta(seconds=now - asked_at)
             return Observed(
                 at=now,
@@ -268,7 +309,22 @@ class Readiness:
                 stalled_since=since,
                 forged_messages=await forged_messages.recent(connection, observation.at),
                 enqueued=await enqueued_events.waiting_async(connection),
+                standstill=standstill,
             )
+
+    async def _standstill(
+        self, outer: AsyncConnection, stuck: Mapping[Queue, float], now: float
+    ) -> Standstill | None:
+        """Return what is not decided; of workers that decide, nothing more is asked."""
+        connection = await driver_async(outer)
+        are_gone = not self._watch.has_moved(now) and await running_workers.are_gone_async(
+            connection
+        )
+        if not stuck and not are_gone:
+            return None
+        queues = _QUEUES if are_gone else stuck.keys()
+        found = await undecided.read_async(connection, queues)
+        return _standstill(stuck, found, are_gone=are_gone)
 
     async def _schema_problem(
         self, connection: AsyncConnection, revision: str | None
@@ -289,6 +345,23 @@ def _enqueued(observed: Observed | None) -> dict[str, Any]:
     if waiting.age_s is None:
         return count
     return count | {"oldestEnqueuedEventSeconds": round(waiting.age_s, 3)}
+
+
+def _standstill(stuck: Mapping[Queue, float], found: Undecided, *, are_gone: bool) -> Standstill:
+    made = Standstill(
+        is_whole=are_gone or stuck.keys() >= _QUEUES,
+        detail="No worker that decides is connected to PostgreSQL.",
+        fix="Check that workers run: cardledger doctor.",
+        undecided=found,
+    )
+    if not stuck:
+        return made
+    for_s = (found.at - made.since).total_seconds() if made.since else 0.0
+    return replace(
+        made,
+        detail=_sentence(canaries.stuck_in_words(stuck, for_s=for_s)),
+        fix="Check that workers run, and which session locks their rows: cardledger doctor.",
+    )
 
 
 def _sentence(text: str) -> str:

@@ -51,6 +51,7 @@ class QueueWatch:
         """Know no queue yet; without `probes_empty`, a queue without messages needs no canary."""
         self._probes_empty: Final = probes_empty
         self._queues: Final[dict[Queue, _QueueState]] = {}
+        self._observed_at = self._moved_at = float("-inf")
 
     @property
     def outstanding(self) -> list[tuple[Queue, Id]]:
@@ -61,10 +62,13 @@ class QueueWatch:
         """Take note of what was `observed` at `now`."""
         for queue, head in observed.heads.items():
             state = self._queues.setdefault(queue, _QueueState(head, now))
+            if state.head not in {None, head}:
+                self._moved_at = self._observed_at
             if state.head != head or head is None:
                 state.head, state.unmoved_since = head, now
-            if state.canary not in observed.waiting:
-                state.canary = None
+            if state.canary is not None and state.canary not in observed.waiting:
+                state.canary, self._moved_at = None, self._observed_at
+        self._observed_at = now
 
     def due(self, now: float) -> list[Queue]:
         """Return the queues that need a canary: without one, and without traffic.
@@ -86,6 +90,13 @@ class QueueWatch:
             state = self._queues[message.lane, message.shard]
             state.canary, state.canary_since = message.id, now
 
+    def has_moved(self, now: float) -> bool:
+        """Return whether a message, of any queue, was decided in the last seconds.
+
+        That is, after an observation in these seconds, and before another one.
+        """
+        return now - self._moved_at < STUCK_AFTER_S
+
     def stuck(self, now: float) -> dict[Queue, float]:
         """Return for how many seconds each queue that is stuck has not moved."""
         return {
@@ -96,11 +107,15 @@ class QueueWatch:
         }
 
 
-def stuck_in_words(stuck: Mapping[Queue, float]) -> str:
-    """Return which queues are `stuck`, by name for the first of them, and for how long."""
+def stuck_in_words(stuck: Mapping[Queue, float], *, for_s: float = 0.0) -> str:
+    """Return which queues are `stuck`, by name for the first of them, and for how long.
+
+    `for_s` seconds, when it is known that they were stuck before they were watched.
+    """
     names = ", ".join(f"{lane.name.lower()}/{shard}" for lane, shard in sorted(stuck)[:_NAMED])
     more = f" and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
-    return f"no message was decided for {max(stuck.values()):.0f} s in queues {names}{more}"
+    seconds = max(for_s, *stuck.values())
+    return f"no message was decided for {seconds:.0f} s in queues {names}{more}"
 
 
 def canary(queue: Queue, at: datetime) -> Message:

@@ -17,6 +17,9 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
 from cardledger.schema import connections, ids, location
 
+UNNAMED: Final = "cardledger"
+"""The name of a connection that has no other one, as PostgreSQL shows it."""
+
 # A hung statement or a lost client must not hold the locks of an account indefinitely. The API
 # answers long before these time limits, and a worker retries. A lock that another session holds
 # for longer than two seconds is held by mistake: the caller that waits has to retry.
@@ -112,7 +115,7 @@ def sync_engine(  # noqa: PLR0913 - how connections differ, by name
     *,
     keyed: bool = False,
     waits_for_disk: bool = True,
-    application_name: str = "cardledger",
+    application_name: str = UNNAMED,
     settings: str = "",
     reply_limit_s: float | None = connections.REPLY_LIMIT_S,
     **options: Any,  # noqa: ANN401 - handed through
@@ -293,7 +296,7 @@ def _options(
         "connect_args": named
         | {
             "options": settings if waits_for_disk else f"{settings} -c synchronous_commit=off",
-            "application_name": "cardledger",
+            "application_name": UNNAMED,
             "prepare_threshold": 2,
         },
         # `_watch` does both: the first without a round trip for every checkout.

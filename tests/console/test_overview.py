@@ -3,13 +3,17 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from unittest.mock import Mock
 
 import psycopg
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.console import routing as console_routing
+from cardledger.api.console import shared_results
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.http import errors as http_errors
 from cardledger.embedded.servers import DatabaseUrl
@@ -39,6 +43,34 @@ def test_it_counts_decisions_and_what_is_owed(person: Person, stories: Stories) 
     assert int(line(page, "applied")) >= 10
     assert line(page, "declined") == "1"
     assert re.search(r'<b class="owes">25.00 USD</b> <span class="hint">in 1</span>', page)
+
+
+@pytest.mark.usefixtures("stories")
+def test_where_workers_decide_there_is_no_alert_and_figures_have_their_time(
+    person: Person,
+) -> None:
+    page = shown(person.get(""))
+
+    assert '<div class="alert"' not in page
+    assert re.search(r"As of <time [^>]*>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d</time> UTC", page)
+
+
+def test_the_last_verification_is_that_which_held_with_its_time(
+    person: Person, database_url: DatabaseUrl
+) -> None:
+    before = shown(person.get(""))
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        for day in (30, 31):
+            owner.execute(
+                "INSERT INTO book_verifications (days, verified_at) VALUES ('{}', %s)",
+                [datetime(2026, 1, day, 6, tzinfo=UTC)],
+            )
+
+    after = shown(person.get(""))
+
+    title = "Last verification of the books that held: "
+    assert f"{title}none" in before
+    assert after.partition(title)[2].partition("</p>")[0].endswith(">2026-01-31 06:00:00</time>")
 
 
 @pytest.mark.usefixtures("stories")
@@ -95,6 +127,35 @@ def test_the_part_that_is_refreshed_is_the_same_part(person: Person) -> None:
 
     assert part.lstrip().startswith('<div id="live" data-refreshed')
     assert "<html" not in part
+
+
+def test_viewers_of_a_platform_share_what_is_read(
+    config: ApiConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_results, "KEPT_S", 600.0)
+    read = list[str]()
+
+    def note(*arguments: object) -> None:
+        read.append(str(arguments[2]))
+
+    tenants = [new_tenant(config.database_url) for _ in range(2)]
+    headers = {"HX-Request": "true"}
+    with server(config) as root, Person(root) as one, Person(root) as two, Person(root) as other:
+        for visitor, tenant in ((one, tenants[0]), (two, tenants[0]), (other, tenants[1])):
+            visitor.log_in(tenant)
+        event.listen(Engine, "before_cursor_execute", note)
+        with ThreadPoolExecutor(2) as pool:
+            looks = [
+                pool.submit(each.http.get, "/console/live", headers=headers) for each in (one, two)
+            ]
+            pages = [shown(look.result()) for look in looks]
+        of_two = [statement for statement in read if "book_verifications" in statement]
+        shown(other.http.get("/console/live", headers=headers))
+        of_three = [statement for statement in read if "book_verifications" in statement]
+        event.remove(Engine, "before_cursor_execute", note)
+
+    assert (len(of_two), len(of_three)) == (1, 2)
+    assert pages[0] == pages[1]
 
 
 def test_a_session_that_has_ended_leads_the_whole_page_to_the_login(root: str) -> None:

@@ -17,6 +17,7 @@ from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.queries.console import (
     platform_figures,
+    platform_rates,
     purchase_history,
     purchase_messages,
     search,
@@ -87,7 +88,16 @@ READERS: Final[dict[str, Reader]] = {
     "overview": lambda connection, platform, _: platform_figures.read(
         connection, platform_id=platform, now=NOW
     ),
-    "rates": lambda connection, platform, _: platform_figures.counts(
+    "decisions": lambda connection, platform, _: platform_rates.decisions(
+        connection, platform_id=platform, since=NOW - timedelta(minutes=15)
+    ),
+    "earlier decisions": lambda connection, platform, _: platform_rates.decisions(
+        connection, platform_id=platform, since=NOW - timedelta(minutes=15), before=9
+    ),
+    "rejections": lambda connection, platform, _: platform_rates.rejections(
+        connection, platform_id=platform, since=NOW - timedelta(minutes=15)
+    ),
+    "delivered": lambda connection, platform, _: platform_rates.deliveries(
         connection, platform_id=platform, since=NOW - timedelta(minutes=15)
     ),
     "purchase": lambda connection, platform, purchase: purchase_history.read(

@@ -113,3 +113,30 @@ def test_a_queue_in_which_one_cardholder_waits_is_not_stuck() -> None:
     watch.observe(observation(head), 60.0)  # The canary was decided, past the head.
 
     assert watch.stuck(60.0) == {}
+
+
+def test_a_queue_has_moved_while_it_is_observed_to_and_for_a_moment_after() -> None:
+    watch, _ = watched(canary_at=10.0)
+    idle = watch.has_moved(10.0)
+
+    watch.observe(observation(None), 10.5)  # Its canary was decided, after 10.0.
+
+    assert not idle
+    assert watch.has_moved(10.0 + STUCK_AFTER_S * 0.9)
+    assert not watch.has_moved(10.0 + STUCK_AFTER_S * 1.1)
+
+
+def test_what_was_decided_long_ago_is_no_movement_at_the_first_observation_after_it() -> None:
+    watch, _ = watched(canary_at=10.0)
+
+    watch.observe(observation(None), 30_000.0)
+
+    assert not watch.has_moved(30_000.0)
+
+
+def test_messages_that_follow_each_other_are_a_movement() -> None:
+    watch = QueueWatch()
+    for moment in (10.0, 10.5):
+        watch.observe(observation(new_id()), moment)
+
+    assert watch.has_moved(10.5)

@@ -1,6 +1,7 @@
 """Overview: whether the ledger keeps up, what is owed, what fails, and the latest purchases."""
 
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from fastapi import Request, Response
@@ -11,6 +12,7 @@ from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.html.documents import Document
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_call
+from cardledger.api.console.look import Look
 from cardledger.api.console.rates import WINDOW, Rate, Rates
 from cardledger.api.console.routing import console_router
 from cardledger.ledger.queries import card_transactions
@@ -33,22 +35,26 @@ router = console_router()
 @router.get(ROOT)
 async def overview(request: Request, call: Viewer) -> Response:
     """Show the figures of now, and the latest card transactions."""
-    return await _shown(request, call, "overview.html")
+    return await _shown(request, call, "overview.html", await _look(call))
 
 
 @router.get(f"{ROOT}/live")
 async def live(request: Request, call: Viewer) -> Response:
-    """Return the part of the overview that is refreshed while it is looked at."""
-    return await _shown(request, call, _PART_TEMPLATE)
+    """Return the part of the overview that is refreshed while it is looked at.
+
+    The viewers of a platform share what is read for it.
+    """
+    look = await call.console.looks.of(call.platform_id, partial(_look, call))
+    return await _shown(request, call, _PART_TEMPLATE, look)
 
 
-async def _shown(request: Request, call: ConsoleContext, template: str) -> Response:
+async def _look(call: ConsoleContext) -> Look:
     # Before the snapshot: it waits for an observation over a connection of its own.
     readiness = await call.services.readiness.answer()
     async with call.snapshot() as connection:
-        now = call.now()
-        figures = await platform_figures.read(connection, platform_id=call.platform_id, now=now)
-        rates = await call.console.rates.look(connection, call.platform_id, now)
+        at = call.now()
+        figures = await platform_figures.read(connection, platform_id=call.platform_id, now=at)
+        rates = await call.console.rates.look(connection, call.platform_id, at)
         page = await card_transactions.page(
             connection,
             platform_id=call.platform_id,
@@ -56,19 +62,25 @@ async def _shown(request: Request, call: ConsoleContext, template: str) -> Respo
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
-    checks = readiness.state["failedChecks"]
+    return Look(at=at, readiness=readiness, figures=figures, rates=rates, latest=page.items)
+
+
+async def _shown(request: Request, call: ConsoleContext, template: str, look: Look) -> Response:
+    checks = look.readiness.state["failedChecks"]
     return await rendering.page(
         request,
         template,
         call=call,
         part=navigation.OVERVIEW,
-        figures=figures,
-        rates=rates,
+        at=look.at,
+        figures=look.figures,
+        rates=look.rates,
         ages=platform_figures.AGES,
+        standstill=look.readiness.standstill,
         failed_checks=[
             (name, check, datetime.fromisoformat(check["since"])) for name, check in checks.items()
         ],
-        latest=page.items,
+        latest=look.latest,
         api=None
         if template == _PART_TEMPLATE
         else list_call(
@@ -76,8 +88,8 @@ async def _shown(request: Request, call: ConsoleContext, template: str) -> Respo
             call,
             Filters(limit=_LATEST),
             "/transactions?type=CARD&sortOrder=desc",
-            page.items,
-            others=_document(figures, rates, checks),
+            look.latest,
+            others=_document(look.figures, look.rates, checks),
             note=_NO_FIGURES,
         ),
     )
@@ -110,7 +122,7 @@ def _rate(rate: Rate) -> Document:
     return {
         "minutes": minutes,
         "count": rate.total,
-        "isAtLeast": rate.is_capped,
+        "isAtLeast": rate.unknown_s > 0,
         "perSecond": rate.per_second,
     }
 

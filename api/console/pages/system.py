@@ -52,6 +52,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
         part=_PART,
         state=readiness.state,
         failures=readiness.failures,
+        standstill=readiness.standstill,
         report=report,
         states=_STATES,
         postgresql=postgresql,

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.storage.batch_connections import WATCH, WEBHOOKS, WorkerId
+from cardledger.ledger.storage.engines import UNNAMED
 
 _LIMIT: Final = 200  # Connections; a worker for webhooks has some twenty.
 
@@ -27,6 +28,13 @@ _CONNECTED: Final = f"""
         LIMIT {_LIMIT * 20}
     ) named
     GROUP BY application_name ORDER BY application_name LIMIT {_LIMIT}
+"""
+
+# Where a pooler replaces the names of connections, that of this one is replaced as well.
+_ARE_GONE: Final = f"""
+    SELECT coalesce(bool_or(pid = pg_backend_pid() AND application_name = '{UNNAMED}'), false)
+        AND NOT coalesce(bool_or(starts_with(application_name, '{WATCH} ')), false)
+    FROM pg_stat_activity WHERE datname = current_database()
 """
 
 
@@ -45,6 +53,15 @@ class RunningWorker:
 def read(connection: Connection[Any]) -> Sequence[RunningWorker]:
     """Return the workers that are connected to the database, the oldest first."""
     return named(connection.execute(_CONNECTED.encode()).fetchall())
+
+
+async def are_gone_async(connection: AsyncConnection[Any]) -> bool:
+    """Return whether it is known that no worker for events is connected to the database.
+
+    Shape: `connection` has the name that connections have without another one.
+    """
+    row = await (await connection.execute(_ARE_GONE)).fetchone()
+    return row is not None and bool(row[0])
 
 
 def named(rows: Iterable[tuple[str, datetime | None]]) -> Sequence[RunningWorker]:

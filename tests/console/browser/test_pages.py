@@ -1,16 +1,18 @@
 """Every page, in light and dark, on a telephone and on a desk: readable, and from here alone."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 import psycopg
 import pytest
-from playwright.sync_api import Request
+from playwright.sync_api import Request, Route, expect
 
 from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, ok
 from tests.console.browser.conftest import Visiting
 from tests.console.stories import Stories
+from tests.waiting import limit_s
 
 PAGES: Final = (
     "",
@@ -108,6 +110,57 @@ def test_a_hidden_tab_asks_for_nothing(visit: Visiting) -> None:
         page.clock.run_for(2_000)
 
     assert in_hidden_tab == []
+
+
+@pytest.mark.parametrize("problem", ["fails", "cannot be connected to", "does not answer"])
+def test_figures_that_are_not_refreshed_say_so_until_they_are(
+    visit: Visiting, problem: str
+) -> None:
+    person = visit()
+    page = person.page
+    notice = page.get_by_role("alert")
+    expect(notice).to_have_count(0)
+    person.expect_failures()
+
+    def refuse(route: Route) -> None:
+        if problem == "fails":
+            route.fulfill(status=503, body="<p>The console is busy</p>")
+        elif problem == "cannot be connected to":
+            route.abort("connectionrefused")  # Else it is left without an answer.
+
+    page.route("**/console/live", refuse)
+    expect(notice).to_contain_text("Not refreshed since", timeout=limit_s(30) * 1000)
+    shown_at = page.locator("#live > p time").inner_text()
+    said = notice.inner_text()
+    page.unroute("**/console/live")
+    if problem == "does not answer":
+        page.reload()  # The request that waits would end after a minute.
+
+    assert said == f"Not refreshed since {shown_at[11:]} UTC."
+    expect(notice).to_have_count(0)
+    expect(page.locator("#live > p time")).not_to_have_text(shown_at)
+    expect(page.locator("#live > p time")).not_to_have_attribute("title", re.compile(r"\dT\d"))
+
+
+def test_a_tab_that_was_hidden_has_missed_nothing(visit: Visiting) -> None:
+    person = visit()
+    page = person.page
+    page.clock.install()
+    page.add_init_script(_HIDDEN)
+    page.reload()
+    page.clock.run_for(600_000)
+    notice = page.locator("#stale")
+
+    in_hidden_tab = notice.is_visible()
+    # The refresh of a tab that is shown again has not been answered yet.
+    page.route("**/console/live", lambda _: None)
+    page.evaluate("window.isHidden = false")
+    page.clock.run_for(2_000)
+    when_shown = notice.is_visible()
+    page.clock.run_for(6_000)
+
+    assert (in_hidden_tab, when_shown) == (False, False)
+    expect(notice).to_be_visible()
 
 
 _HIDDEN: Final = """

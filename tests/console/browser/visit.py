@@ -12,6 +12,7 @@ _HEIGHT: Final = 900
 _OVERFLOW: Final = (
     "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 )
+_FAILED_REQUEST: Final = ("Failed to load resource:", "htmx: htmx:error:")  # In the console.
 
 # What axe cannot see by itself is said by a person who looks at the pictures; it finds the rest.
 _AXE: Final = Axe()
@@ -31,6 +32,7 @@ class Visit:
     ) -> None:
         self._root: Final = root
         self._wrong: Final[list[str]] = []
+        self._may_fail = False
         self._context: Final = browser.new_context(
             color_scheme="dark" if scheme == "dark" else "light",
             java_script_enabled=with_scripts,
@@ -39,9 +41,13 @@ class Visit:
         )
         self._context.set_default_timeout(TIMEOUT_S * 1000)
         self.page: Final[Page] = self._context.new_page()
-        self.page.on("console", lambda message: self._note(f"console: {message.text}"))
+        self.page.on("console", lambda message: self._hear(message.text))
         self.page.on("pageerror", lambda error: self._note(f"error: {error}"))
         self.page.on("request", self._look_at)
+
+    def expect_failures(self) -> None:
+        """Do not count it as wrong when requests of a page fail, from now on."""
+        self._may_fail = True
 
     def close(self) -> None:
         """Close the window."""
@@ -71,6 +77,10 @@ class Visit:
         """Return what the page does wrong by the rules of axe, each with its first place."""
         found: list[dict[str, Any]] = _AXE.run(self.page).response["violations"]
         return [f"{each['id']}: {each['help']}: {each['nodes'][0]['target']}" for each in found]
+
+    def _hear(self, message: str) -> None:
+        if not (self._may_fail and message.startswith(_FAILED_REQUEST)):
+            self._note(f"console: {message}")
 
     def _look_at(self, request: Request) -> None:
         if not request.url.startswith((f"{self._root}/", "data:")):

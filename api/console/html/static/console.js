@@ -44,11 +44,34 @@ function complete(within) {
   }
 }
 
-// What is refreshed asks for it by `hx-trigger="refresh"`; a hidden tab asks for nothing.
+// What is refreshed asks for it by `hx-trigger="refresh"`; a hidden tab asks for nothing, so it
+// misses nothing. `data-refreshed` is the time of what is shown.
+let unanswered = 0; // Refreshes that were asked for after the last one that is shown.
+
+function noteStale(isStale) {
+  const notice = document.getElementById("stale");
+  const part = isStale && document.querySelector("[data-refreshed]");
+  const text = part ? `Not refreshed since ${part.dataset.refreshed.slice(11, 19)} UTC.` : "";
+  if (notice.textContent === text) return; // It is announced once.
+  notice.textContent = text;
+  notice.hidden = !text;
+}
+
 setInterval(() => {
   if (document.hidden) return;
-  document.querySelectorAll("[data-refreshed]").forEach((part) => htmx.trigger(part, "refresh"));
+  const parts = document.querySelectorAll("[data-refreshed]");
+  if (parts.length && ++unanswered > 2) noteStale(true);
+  parts.forEach((part) => htmx.trigger(part, "refresh"));
 }, 2000);
 
+function failed() { if (!document.hidden) noteStale(true); }
+
 document.addEventListener("DOMContentLoaded", () => complete(document));
-document.addEventListener("htmx:after:swap", () => complete(document));
+document.addEventListener("htmx:error", failed);
+document.addEventListener("htmx:response:error", failed);
+document.addEventListener("htmx:after:swap", (event) => {
+  complete(document);
+  if (event.detail.ctx.response.status >= 400) return; // Nothing was swapped.
+  unanswered = 0;
+  noteStale(false);
+});
