@@ -56,7 +56,7 @@ from cardledger.ledger.platforms.scopes import Permission, Token
 from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 64 * 1024
-"""Bytes of a body; no operation has a valid body that is larger."""
+"""Bytes of a body, except of files and of many events, which have limits of their own."""
 
 _LENGTH_DIGITS: Final = 18
 

@@ -17,6 +17,7 @@ from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
 from cardledger.api.ingestion.bodies import MAX_EVENTS
 from cardledger.api.ingestion_limits import LIVE_EVENTS
 from cardledger.api.openapi import docs_page, not_implemented
+from cardledger.api.uploads.limits import CUSTOMERS_FILE, DOCUMENT_FILE
 from cardledger.commands import network_events_page
 from cardledger.config import settings
 from cardledger.config.secret_files import SUFFIX as FILE_SUFFIX
@@ -41,6 +42,7 @@ Never returned: HTML, 422, stack traces. A request that is not valid HTTP gets t
 | limit of a request | status above it |
 |---|---|
 | {MAX_BODY:,} bytes of the body, {MAX_EVENTS_BODY:,} of `POST /network-events` | 413 |
+| {DOCUMENT_FILE:,} bytes of a document, {CUSTOMERS_FILE:,} of a file of customers | 413 |
 | {MAX_EVENTS:,} events of `POST /network-events`, {LIVE_EVENTS} with `lane=LIVE` | 400 |
 | {MAX_KEYS:,} keys of all objects of the body, {MAX_DEPTH} levels of arrays and objects | 400 |
 | {MAX_PARAMETERS} query parameters | 400 |

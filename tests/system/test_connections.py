@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,9 +23,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from cardledger.api import BASE_PATH
+from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
+from cardledger.api.uploads.limits import CUSTOMERS_FILE, DOCUMENT_FILE
 from cardledger.config import open_files
 from cardledger.embedded.servers import DatabaseUrl
 from storm.proxy import free_port
+from tests.api.support import new_tenant
 from tests.system.support import COMMAND, environment
 from tests.waiting import Deadline, eventually, limit_s
 
@@ -202,7 +207,9 @@ def test_a_forwarded_address_is_believed_from_named_proxies_only(api: Server) ->
 # --- nginx -------------------------------------------------------------------------------------
 
 
+# The processes of nginx write large bodies to files in a folder of the user who runs the test.
 MAIN: Final = """
+user root;
 daemon off;
 pid {home}/nginx.pid;
 error_log {home}/error.log;
@@ -333,6 +340,36 @@ def test_the_example_passes_on_the_address_of_the_client_and_not_what_it_claims(
     assert nginx.get("/docs", headers=headers).startswith(b"HTTP/1.1 200 ")
 
     assert api.client_of("proxied-1") == "127.0.0.1"
+
+
+def test_the_example_passes_on_files_as_large_as_the_api_takes(
+    nginx: Proxy, app_database_url: DatabaseUrl
+) -> None:
+    tenant = new_tenant(app_database_url)
+    credentials = b64encode(f"{tenant.client_id}:{tenant.client_secret}".encode()).decode()
+    headers = f"Authorization: Basic {credentials}\r\n"
+    form = f"{headers}Content-Type: multipart/form-data; boundary=b\r\n"
+    begin = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    large = {
+        f"{BASE_PATH}/documents": (form, begin + b"x" * DOCUMENT_FILE + b"\r\n--b--\r\n"),
+        f"{BASE_PATH}/customers/bulk/csv": (form, begin + b"x" * CUSTOMERS_FILE + b"\r\n--b--\r\n"),
+        "/network-events?wait=false": (
+            f"{headers}Content-Type: application/x-ndjson\r\n",
+            b"{}\n" + b" " * (MAX_EVENTS_BODY - 3),
+        ),
+    }
+
+    answers = {
+        path: nginx.get(path, headers=head, body=body).split(b"\r\n", 1)
+        for path, (head, body) in large.items()
+    }
+
+    assert {path: status for path, (status, _) in answers.items()} == {
+        f"{BASE_PATH}/documents": b"HTTP/1.1 400 Bad Request",
+        f"{BASE_PATH}/customers/bulk/csv": b"HTTP/1.1 202 Accepted",
+        "/network-events?wait=false": b"HTTP/1.1 202 Accepted",
+    }
+    assert all(b"application/json" in rest for _, rest in answers.values()), "of the API itself"
 
 
 def test_the_example_limits_bodies_and_requests(nginx: Proxy) -> None:
