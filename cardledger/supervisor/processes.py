@@ -7,6 +7,7 @@ Each imports what it needs when it starts: a worker without FastAPI starts in ha
 
 import os
 import socket
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ from cardledger.supervisor import lifeline
 from cardledger.workers.signals.roles import WorkerRole
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from cardledger.api.app import ApiConfig
     from cardledger.api.connections.limits import ConnectionLimits
     from cardledger.install.exposure import Hazard
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from cardledger.ledger.storage.secrets.key_ring import ServerKey
     from cardledger.workers.metrics.access import MetricsConfig
     from cardledger.workers.process.config import WorkerConfig
+
+API_END_S: Final = 20.0
+"""From a signal to the end of the API; requests in progress have ten seconds of them."""
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
 
@@ -37,6 +43,7 @@ _log = structlog.get_logger()
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
     """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one.
 
+    The process ends within twenty seconds then: ten are for requests in progress.
     Raises: CommandError when that would be unsafe on a network and is not accepted.
     """
     from cardledger.install import exposure
@@ -53,6 +60,8 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     from cardledger.api.app import create_app
     from cardledger.api.connections.server import server_config
     from cardledger.install.installation_report import examiner
+    from cardledger.workers.process.end import ended_in_time, leave_threads_behind
+    from cardledger.workers.process.stop_request import stop_on
 
     limits = connection_limits(settings, open_files=open_files.raise_limit())
     served = api_config(settings, is_on_loopback=listens_on is None)
@@ -67,7 +76,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     )
 
     class Server(uvicorn.Server):
-        """Notifies the supervisor when it serves."""
+        """Notifies the supervisor when it serves, and `stop` when it is to end."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
@@ -76,10 +85,19 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
                 # That the process runs: a loop that is busy for seconds is slow, and not frozen.
                 lifeline.report_alive()
 
+        def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
+            stop.set()
+            super().handle_exit(sig, frame)
+
     server = Server(config)
     gc_tuning.freeze(for_latency=True)
     malloc_tuning.return_large_blocks()
-    server.run(sockets=None if listening is None else [listening])
+    known = set(threading.enumerate())
+    # uvicorn handles the signals, and raises them again at its end, which ends the process: but not
+    # the first process of a container. That would wait for every thread, also for one that hangs.
+    with stop_on() as stop, ended_in_time(stop, API_END_S):
+        server.run(sockets=None if listening is None else [listening])
+        leave_threads_behind(known)
 
 
 def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool) -> None:

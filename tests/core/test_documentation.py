@@ -14,6 +14,8 @@ from pydantic import SecretStr
 from attack import run
 from cardledger.config.settings import Settings
 from cardledger.install import exposure
+from cardledger.supervisor import processes
+from cardledger.workers.process.end import END_S
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("testing.md", "tutorials/3-your-tests.md")
@@ -105,6 +107,25 @@ def test_compose_hardens_every_container() -> None:
         assert service.startswith(("\n    <<: *hardened\n", "\n    <<: *app\n"))
     for store in ("postgres", "redis"):
         assert f"\n    user: {store}\n" in parts_of("services")[store]
+
+
+def test_compose_limits_the_memory_and_the_processes_of_every_container() -> None:
+    services = parts_of("services")
+    hardened = COMPOSE.partition("x-hardened: &hardened\n")[2].partition("\n\n")[0]
+    app = COMPOSE.partition("x-app: &app\n")[2].partition("\n\n")[0]
+
+    assert "\n  pids_limit: " in hardened
+    assert "\n  mem_limit: " in app
+    for store in ("postgres", "redis"):
+        assert "\n    mem_limit: " in services[store]
+    assert "--maxmemory $$REDIS_MAXMEMORY" in services["redis"]
+
+
+def test_compose_waits_longer_than_a_process_takes_to_end() -> None:
+    for name, end_s in (("api", processes.API_END_S), ("worker", END_S), ("webhooks", END_S)):
+        [grace_s] = re.findall(r"stop_grace_period: (\d+)s", parts_of("services")[name])
+
+        assert int(grace_s) > end_s, name
 
 
 def test_compose_starts_with_the_example_and_with_nothing_else_accepted(

@@ -16,7 +16,9 @@ from cardledger.workers.process.stop_request import StopRequest
 STOP_S: Final = 7.0
 """For the parts of a process to end in good order."""
 
-_END_S: Final = 9.0  # From the request to the end of the process.
+END_S: Final = 9.0
+"""From the request to stop to the end of the process."""
+
 _REPORT_S: Final = 0.5  # For its last lines.
 
 EXIT_CODE: Final = 75
@@ -26,7 +28,7 @@ _log = structlog.get_logger()
 
 
 @contextmanager
-def ended_in_time(stop: StopRequest, limit_s: float = _END_S) -> Iterator[None]:
+def ended_in_time(stop: StopRequest, limit_s: float = END_S) -> Iterator[None]:
     """For the length of a block, end the process `limit_s` after `stop` is requested.
 
     What it was doing is rolled back by PostgreSQL, which has everything that was acknowledged.
