@@ -18,7 +18,9 @@ from cardledger.ledger.customers.external_accounts import (
 )
 from cardledger.ledger.customers.kyc_links import LINK_LIMIT
 from cardledger.ledger.customers.uploads.registry import UNFINISHED_LIMIT
+from cardledger.ledger.messaging.truncated_events import WHOLE_LIMIT
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
+from cardledger.ledger.platforms.quotas import EVERY_PLATFORM
 from cardledger.ledger.projections.accounts import ACCOUNT_LIMIT
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.ledger.webhooks.signing_keys import PUBLISHED_LIMIT, ROWS_LIMIT
@@ -26,6 +28,9 @@ from cardledger.schema.ids import Id
 
 _MEGABYTE: Final = 1024 * 1024
 _INTERVAL_S: Final = 1.0
+
+REJECTED_BYTES: Final = 3 * WHOLE_LIMIT
+"""Bytes that a rejection keeps of an event at most, whatever the event has in it."""
 
 DOCUMENT_BYTES: Final = 256 * _MEGABYTE
 """`CARDLEDGER_DOCUMENT_BYTES` of the attacked system: so few that an attack reaches them."""
@@ -109,12 +114,39 @@ QUOTAS: Final = (
         "SELECT count(*) FROM webhook_signing_keys WHERE platform_id = %s",
         ROWS_LIMIT,
     ),
+    Quota(
+        "deliveries of an event",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM webhook_deliveries"
+        " WHERE platform_id = %s GROUP BY webhook_id) deliveries",
+        ENDPOINT_LIMIT,
+    ),
+    Quota(
+        "bytes of a rejected event",
+        "SELECT coalesce(max(octet_length(body)), 0) FROM rejections WHERE platform_id = %s",
+        REJECTED_BYTES,
+    ),
 )
+
+# Of each resource with a quota in the database, its own or that of every platform.
+_ROW_QUOTAS: Final = """
+    SELECT q.resource, q.rows, coalesce((
+        SELECT sum(c.rows) FROM row_counts c
+        WHERE c.platform_id = %(platform)s AND c.resource = q.resource
+    ), 0)
+    FROM (
+        SELECT DISTINCT ON (resource) resource, rows FROM row_quotas
+        WHERE platform_id IN (%(platform)s, %(every)s) ORDER BY resource, platform_id DESC
+    ) q
+"""
 
 
 def rows(connection: psycopg.Connection[Any], platform_id: Id) -> list[Measure]:
-    """Return a measure for each quota of rows."""
+    """Return a measure for each cap, and for each quota of rows that the database keeps."""
     measures = []
+    values = {"platform": platform_id, "every": EVERY_PLATFORM}
+    for resource, limit, count in connection.execute(_ROW_QUOTAS.encode(), values):
+        name = f"rows: all {resource.replace('_', ' ')}"
+        measures.append(Measure(name=name, value=int(count), limit=limit))
     for quota in QUOTAS:
         found = connection.execute(quota.query.encode(), [platform_id]).fetchone()
         assert found is not None

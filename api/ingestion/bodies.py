@@ -48,6 +48,7 @@ class Body:
 
     media_type: str  # Of the response too.
     lines: tuple[Line, ...]
+    size: int  # Bytes, with what is between the events.
 
     @property
     def count(self) -> int:
@@ -110,7 +111,7 @@ def split(raw: bytes, media_type: str) -> Generator[None, None, Body]:
         yield
     if not lines:
         raise invalid_field("", "has no event; send at least one")
-    return Body(media_type, tuple(lines))
+    return Body(media_type, tuple(lines), len(raw))
 
 
 def _lines(raw: bytes) -> Iterator[Line | None]:

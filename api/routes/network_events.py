@@ -13,6 +13,7 @@ from cardledger.api.http.operations import EventStream, error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import (
+    MAX_BODY,
     REQUESTS,
     guarded_router,
     read_body,
@@ -82,8 +83,9 @@ async def submit_network_events(
         body = await _received(request, call, held)
         lane = _lane(query, body)
         call.subjects["network_events"] = body.count
-        more = (body.count - 1) // (1 if lane is Lane.LIVE else _EVENTS_OF_A_REQUEST)
-        call.services.limits.count_more(REQUESTS, str(call.platform_id), more)
+        call.services.limits.count_more(
+            REQUESTS, str(call.platform_id), _requests_of(body, lane) - 1
+        )
         async with slot_of(request, Work.EVENT):
             batch = await _accepted(call, body, lane)
         if query.wait == "false":
@@ -117,6 +119,15 @@ def _lane(query: IngestionQuery, body: Body) -> Lane:
         message = f"has {body.count} events; send at most {LIVE_EVENTS} with lane=LIVE"
         raise invalid_field("", message)
     return lane
+
+
+def _requests_of(body: Body, lane: Lane) -> int:
+    """Return as how many requests `body` counts: by its events, or by its bytes if they are more.
+
+    What is not a valid event is kept as well, as a rejection.
+    """
+    events = 1 if lane is Lane.LIVE else _EVENTS_OF_A_REQUEST
+    return max(-(-body.count // events), -(-body.size // MAX_BODY))
 
 
 async def _accepted(call: PlatformContext, body: Body, lane: Lane) -> _Batch:

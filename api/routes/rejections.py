@@ -48,7 +48,11 @@ async def list_rejections(
 @router.get(_ONE, response_model=RejectionResource)
 @requires(Permission.VIEW)
 async def get_rejection(rejection_id: RejectionId, call: PlatformCall) -> Response:
-    """Return a rejection with the event as it was received."""
+    """Return a rejection with the event as it was received; of a large malformed one a part.
+
+    Of one above 4,096 bytes `event` has the main fields, and `truncated`: its size, its SHA-256 and
+    its beginning.
+    """
     async with call.reading() as connection:
         found = await rejections.find(
             await driver_async(connection), _one(call, rejection_id), limit=1

@@ -1,4 +1,4 @@
-"""Files and large bodies: forms that cost much to read, files at the cap, many events at once."""
+"""Files and large bodies: costly forms, files at the cap, many events at once, and no events."""
 
 import itertools
 import json
@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from attack import wire
 from attack.arena import Arena, Attack, cycle
-from attack.judge import Strike
+from attack.judge import Measure, Strike
 from cardledger.api.uploads.limits import CUSTOMERS_FILE, DOCUMENT_FILE
+from cardledger.workers.client.jsonl import MAX_LINE
 
 _BOUNDARY: Final = "b"
 _FALSE_DELIMITER: Final = b"\r\n--bx"
@@ -23,6 +24,7 @@ _EVENTS_BODY: Final = 8 * _MEGABYTE
 _BLANK_LINE: Final = b" " * 60_000 + b"\n"
 _EVENTS: Final = 10_000
 _CONNECTIONS: Final = 16
+_KEPT_PERCENT: Final = 5
 _JUDGED: Final = (400, 409, 413)
 
 # The smallest PDF that is accepted, in two parts: comments may stand between them.
@@ -137,6 +139,42 @@ async def _event_files(arena: Arena) -> Strike:
     return flood.strike(200, 202, *_JUDGED, 408, 429, 503, processed=(202,))
 
 
+_KEPT: Final = "SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM rejections"
+
+
+async def _invalid_files(arena: Arena) -> Strike:
+    """Send files of objects that are no events, each as large as a line may be."""
+    address = replace(arena.address, base="")
+    line = json.dumps({"unknown": ""}).encode()
+    line = line.replace(b'""', b'"%b"' % (b"x" * (MAX_LINE - len(line))))
+    content = b"\n".join([line] * (_EVENTS_BODY // (len(line) + 1)))
+    whole = wire.request(
+        "POST",
+        address,
+        "/network-events?wait=false",
+        authorization=arena.attacker.authorization,
+        body=content,
+        headers=_LINES,
+    )
+    arena.begin()
+    flood = await arena.flood(lambda: whole, _CONNECTIONS)
+    with arena.stage.connect() as connection:
+        found = connection.execute(
+            f"{_KEPT} WHERE platform_id = %s".encode(), [arena.attacker.platform_id]
+        ).fetchone()
+    assert found is not None
+    count, kept = int(found[0]), int(found[1])
+    share = Measure(
+        name="bytes kept of those sent",
+        value=round(100 * kept / (len(line) * count or 1), 1),
+        limit=_KEPT_PERCENT,
+        unit="%",
+    )
+    return flood.strike(
+        202, *_JUDGED, 408, 429, 503, processed=(202,), measures=[share], proof=f"; {count:,} kept"
+    )
+
+
 ATTACKS: Final = (
     Attack(
         item="C13",
@@ -156,5 +194,11 @@ ATTACKS: Final = (
         name="event files",
         aim=f"bodies of 8 MB with {_EVENTS:,} events delay another platform's decisions",
         run=_event_files,
+    ),
+    Attack(
+        item="A6",
+        name="invalid files",
+        aim="bodies of 8 MB with large objects that are no events fill the disk with rejections",
+        run=_invalid_files,
     ),
 )

@@ -122,6 +122,8 @@ no outcome.
 - One event a line (`{NDJSON}`), or a JSON array (`application/json`): at most
   {MAX_EVENTS:,} events and {MAX_BODY:,} bytes. The response has the outcomes in the order of the
   events, in the same form, and is sent while they are decided.
+- Against the rate limit, 100 events of a file count as one request, a live event too, and 64 KiB of
+  the body if that is more.
 - Nothing is accepted when the response is an error of the request (4xx). After a 503 or a lost
   connection some events may be accepted: send the same request again. No event is applied twice, so
   the operation takes no `Idempotency-Key`.
@@ -234,7 +236,9 @@ authorization was malformed and its reversal was not.
 ## Rejected events
 
 A rejected event is not applied. It is kept as it was received, with its reason, and what it has
-moved at the network stands in [suspense](finance.md#suspense):
+moved at the network stands in [suspense](finance.md#suspense). Of a malformed event above 4,096
+bytes only the main fields are kept and, as `truncated`, the size, the SHA-256 and the beginning of
+its JSON; it cannot be retried.
 `cardledger rejections list` and `GET /rejections` list rejections, newest first;
 `GET /rejections/{rejectionId}` shows the event. After the fix:
 

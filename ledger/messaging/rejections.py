@@ -17,12 +17,13 @@ from pydantic import ValidationError
 from cardledger.ledger.messaging import inbox, settlement_bookings
 from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.messaging.truncated_events import TRUNCATED
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.errors import explain
 from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
-from cardledger.schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 
 RETRY_LIMIT: Final = 500
 """Rejections that one call retries."""
@@ -207,6 +208,8 @@ def _message(
     body = _object(rejection)
     if body is None:
         raise NotRetriableError("The event is not a JSON object; submit a corrected one.")
+    if rejection.reason == RejectionReason.MALFORMED and TRUNCATED in body:
+        raise NotRetriableError("The event was too large to be kept whole; submit a corrected one.")
     if rejection.customer_id == UNROUTED.customer_id and (booking := _booking_of(rejection)):
         # It names a row that the ledger has made, and nothing else: who has sent it is all one.
         if due.get(booking) != rejection.platform_id:

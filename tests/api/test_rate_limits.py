@@ -1,6 +1,7 @@
 """Callers over their rate limit get 429 with the time to retry; other callers are unaffected."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,6 +87,31 @@ def test_a_form_counts_by_its_size(url: str, tenant: Tenant) -> None:
 
     refused(answer, 400, "INVALID_INPUT")
     assert others == [200] * (LIMIT - 16) + [429]
+
+
+@pytest.mark.parametrize(
+    ("lane", "events"),
+    [
+        ("BULK", [{"a": "x" * (MAX_BODY - 100)}] * 15),
+        ("LIVE", [{"a": 1}] * 15),
+        ("BULK", [{"a": 1}] * 1500),
+    ],
+    ids=["large", "live", "many"],
+)
+def test_events_count_by_their_number_or_by_their_bytes(
+    url: str, tenant: Tenant, lane: str, events: list[object]
+) -> None:
+    # 15 requests: of 64 KiB, of an event that others wait for, of 100 events of a file.
+    content = "\n".join(map(json.dumps, events)).encode()
+    headers = {"content-type": "application/x-ndjson"}
+    with Api(url, tenant) as api:
+        answer = api.http.post(
+            f"{url}/network-events?lane={lane}", content=content, headers=headers
+        )
+        others = [api.get("/config").status_code for _ in range(LIMIT - 14)]
+
+    assert {json.loads(line)["outcome"] for line in answer.text.splitlines()} == {"REJECTED"}
+    assert others == [200] * (LIMIT - 15) + [429]
 
 
 def test_the_tokens_of_a_platform_share_its_limit(

@@ -21,6 +21,8 @@ from cardledger.ledger.messaging.rejections import Filter, Retries
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+from cardledger.workers.client import parsing
+from cardledger.workers.client.parsing import Malformed
 from tests.command_process import run_command
 from tests.system.support import environment
 from tests.waiting import eventually
@@ -150,6 +152,29 @@ def is_waiting(world: World) -> bool:
             " AND wait_event_type = 'Lock' AND query LIKE '%%INSERT INTO rejection_retries%%'"
         )
     )
+
+
+def test_what_a_large_malformed_event_has_moved_is_booked_and_its_rest_is_not_retried(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    malformed = parsing.read(world.clearing(cardholder, "T1", 1000) | {"unknown": "x" * 60_000})
+    assert isinstance(malformed, Malformed)
+    record = malformed.rejection(new_id(), datetime.now(UTC), platform)
+    asked(world, lambda connection: kept.keep(connection, [record], INBOX_KEY))
+    world.drain(world.engine(), Lane.BULK)
+
+    retries = retry(world, record.id)
+
+    assert len(record.body) < 4_096
+    assert retries.refused == {
+        record.id: "The event was too large to be kept whole; submit a corrected one."
+    }
+    assert world.rows("SELECT amount, reason FROM suspense_items WHERE id = %s", record.id) == [
+        (1000, "MALFORMED")
+    ]
+    report = world.verify()
+    assert report.holds, report.differences
 
 
 def test_an_event_of_a_card_that_is_known_by_now_is_applied(world: World, platform: Id) -> None:

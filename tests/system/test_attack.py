@@ -9,7 +9,7 @@ import typer
 from attack import run
 from attack.__main__ import main
 
-CHEAP: Final = ("cross-site requests", "unknown fields", "guessed codes")
+CHEAP: Final = ("cross-site requests", "unknown fields", "guessed codes", "invalid files")
 # A machine under the load of other tests delays the other platform by itself.
 NOT_JUDGED: Final = {"other platform's p99", "other platform's 5xx or unanswered"}
 
@@ -25,7 +25,8 @@ def test_cheap_attacks_strike_and_are_withstood() -> None:
         assert finding.struck > 0, report.text()
         broken = {measure.name for measure in finding.broken}
         assert not broken - NOT_JUDGED, report.text()
-        assert {"memory added", "rows: tokens"} < {measure.name for measure in finding.measures}
+        measured = {measure.name for measure in finding.measures}
+        assert {"memory added", "rows: tokens", "rows: all customers"} < measured
 
 
 @pytest.mark.parametrize("arguments", [["--only", "unheard of"], ["--seconds", "0"], ["--wrong"]])
@@ -47,4 +48,5 @@ def test_every_attack_of_the_list_is_there_and_the_one_that_ends_the_system_is_l
     assert {f"C{number}" for number in range(13, 19)} <= items
     assert [attack.ends_system for attack in run.ATTACKS.values()].count(True) == 1
     assert list(run.ATTACKS.values())[-1].ends_system
+    assert run.ATTACKS["invalid files"].item == "A6"
     assert len({attack.name for attack in run.ATTACKS.values()}) == len(run.ATTACKS)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from cardledger.ledger.engine.parsing import card_id_of
 from cardledger.ledger.engine.records import RejectionRecord
+from cardledger.ledger.messaging import truncated_events
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -72,7 +73,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
-    """Input that is not a valid event, as it is kept."""
+    """Input that is not a valid event, as it is kept: a large one in part."""
 
     body: str
     reference: str | None = None
@@ -149,7 +150,7 @@ def read(event: Event) -> Mapping[str, Any] | Malformed:
 def _malformed(event: object, detail: str) -> Malformed:
     fields = event if isinstance(event, Mapping) else {}
     return Malformed(
-        body=_as_json(event),
+        body=truncated_events.kept(_as_json(event), fields),
         reference=identifier(fields.get("reference")),
         source=identifier(fields.get("source")),
         detail=detail,
