@@ -1,4 +1,4 @@
-"""Deletion of deliveries that were kept long enough.
+"""Deletion of deliveries, and of expired credentials, that were kept long enough.
 
 Source: docs/decisions/0053-retention.md
 """
@@ -33,6 +33,8 @@ _DELETE: Final = text(
     """
 )
 
+_DELETE_CREDENTIALS: Final = text("SELECT delete_expired_credentials(:page)")
+
 
 def delete_old(connection: Connection, *, before: datetime, page: int = PAGE) -> int:
     """Delete deliveries from before a time that are over, with their attempts; return how many.
@@ -41,4 +43,14 @@ def delete_old(connection: Connection, *, before: datetime, page: int = PAGE) ->
     """
     values = {"before": first_id_at(before), "page": page}
     count: int = connection.execute(_DELETE, values).scalar_one()
+    return count
+
+
+def delete_expired_credentials(connection: Connection, *, page: int = PAGE) -> int:
+    """Delete pages of card numbers and device codes that expired long ago; return how many.
+
+    A function of the database says how long they are kept (revision 0143), and its caller may
+    delete nothing else of these tables. At most a `page` of each.
+    """
+    count: int = connection.execute(_DELETE_CREDENTIALS, {"page": page}).scalar_one()
     return count

@@ -94,6 +94,11 @@ Index(
     agent_device_codes.c.agent_id,
     agent_device_codes.c.expires_at,
 )
+Index(
+    "agent_device_codes_unused_idx",
+    agent_device_codes.c.expires_at,
+    postgresql_where=agent_device_codes.c.redeemed_at.is_(None),
+)
 
 agent_actions = Table(
     "agent_actions",

@@ -101,3 +101,4 @@ card_reveals = Table(
     comment="Access log of card numbers: who requested one and when it was viewed. Card"
     " numbers are not stored.",
 )
+Index("card_reveals_expires_at_idx", card_reveals.c.expires_at)

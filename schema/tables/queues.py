@@ -235,7 +235,9 @@ rejections = Table(
     key("platform_id", "The platform of the sender."),
     text_column("source", "Sender; null when unreadable.", nullable=True),
     text_column("reference", "Identifier at the sender; null when unreadable.", nullable=True),
-    text_column("body", "The message as received."),
+    text_column(
+        "body", "The message as received; of a large malformed one its fields and beginning."
+    ),
     text_column("reason", "Rejection code."),
     text_column("detail", "Explanation: what to change.", nullable=True),
     timestamp("recorded_at", "When the message was rejected."),

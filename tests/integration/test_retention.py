@@ -22,7 +22,7 @@ from cardledger.workers.webhooks.retention import Retention
 from tests.databases import as_role
 from tests.waiting import eventually
 from tests.worker_process import worker_process
-from tests.world import SECRET_KEY, World, open_world
+from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 KEPT = timedelta(days=30)
@@ -153,6 +153,66 @@ def test_an_attempt_is_never_changed(world: World, platform: Id, change: str) ->
 
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
         world.connection.execute(change.encode())
+
+
+# --- pages of card numbers, and device codes ---
+
+
+def add_reveal(world: World, cardholder: Cardholder, expired: timedelta) -> bytes:
+    """Insert a page of a card's number that has expired so long ago; return its hash."""
+    key, at = uuid4().bytes, datetime.now(UTC) - expired
+    world.connection.execute(
+        "INSERT INTO card_reveals (token_hash, card_id, api_token_id, created_at, expires_at)"
+        " VALUES (%s, %s, %s, %s, %s)",
+        [key, cardholder.card_id, uuid4(), at, at],
+    )
+    return key
+
+
+def add_code(world: World, agent: Id, expired: timedelta, *, redeemed: bool = False) -> bytes:
+    """Insert a device code that has expired so long ago; return its hash."""
+    key, at = uuid4().bytes, datetime.now(UTC) - expired
+    world.connection.execute(
+        "INSERT INTO agent_device_codes (code_hash, agent_id, created_at, expires_at, redeemed_at,"
+        " replaced_at) VALUES (%s, %s, %s, %s, %s, %s)",
+        [key, agent, at, at, at if redeemed else None, None if redeemed else at],
+    )
+    return key
+
+
+def test_expired_pages_and_unused_codes_are_deleted_and_who_was_connected_stays(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    cardholder = world.cardholder(platform, 0)
+    agent = world.agent(cardholder)
+    before = kept(world, "card_reveals", "token_hash")
+    before |= kept(world, "agent_device_codes", "code_hash")
+    for _ in range(3):
+        add_reveal(world, cardholder, timedelta(days=401))
+        add_code(world, agent, timedelta(days=31))
+    stay = {
+        add_reveal(world, cardholder, timedelta(days=399)),
+        add_code(world, agent, timedelta(days=29)),
+        add_code(world, agent, timedelta(days=3000), redeemed=True),
+    }
+
+    keeper(senders, page=2).run()
+
+    found = kept(world, "card_reveals", "token_hash")
+    found |= kept(world, "agent_device_codes", "code_hash")
+    assert found - before == stay
+
+
+@pytest.mark.parametrize("role", [Role.WEBHOOKS, Role.APP])
+@pytest.mark.parametrize("table", ["card_reveals", "agent_device_codes"])
+def test_no_process_deletes_who_has_seen_a_number_by_itself(
+    world: World, role: Role, table: str
+) -> None:
+    with (
+        psycopg.connect(as_role(world.app_url, role)) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(f"DELETE FROM {table}".encode())
 
 
 # --- signing keys --------------------------------------------------------------------------------
