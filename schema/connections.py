@@ -14,6 +14,8 @@ and its own values of the first two limits win.
 Source: docs/decisions/0030-time-limits.md
 """
 
+import os
+import socket
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -41,6 +43,14 @@ _DEFAULTS: Final[dict[str, int]] = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
+}
+
+# What libpq sets on a socket for its parameters, where the operating system has it.
+_SOCKET_OPTIONS: Final = {
+    "keepalives_idle": "TCP_KEEPIDLE",
+    "keepalives_interval": "TCP_KEEPINTVL",
+    "keepalives_count": "TCP_KEEPCNT",
+    "tcp_user_timeout": "TCP_USER_TIMEOUT",
 }
 
 # Bulk writes send texts in it, whatever the URL or the environment says.
@@ -118,6 +128,45 @@ async def connect_async(
     return connection
 
 
+def limit(
+    connection: psycopg.AsyncConnection[Any],
+    *,
+    reply_limit_s: float,
+    on_silence: Callable[[], None],
+) -> None:
+    """Give `connection`, which others have opened, the limits of `connect_async`.
+
+    For a connection that is ours from now on: those who opened it have no use for it. Parameters
+    of libpq that they have named win.
+    """
+    if not isinstance(connection, LimitedAsyncConnection):
+        # psycopg calls `wait` of the connection, and has no other way to limit all replies.
+        connection.__class__ = _limited(type(connection))
+    assert isinstance(connection, LimitedAsyncConnection)
+    connection.reply_limit_s = reply_limit_s
+    connection.on_silence = on_silence
+    _limit_socket(connection)
+
+
+def _limited(made: type[psycopg.AsyncConnection[Any]]) -> type[psycopg.AsyncConnection[Any]]:
+    """Return the class of connections that does as `made` does, with limits."""
+    if made is psycopg.AsyncConnection:
+        return LimitedAsyncConnection
+    return type(made.__name__, (LimitedAsyncConnection, made), {})
+
+
+def _limit_socket(connection: psycopg.AsyncConnection[Any]) -> None:
+    named = connection.info.get_parameters()
+    # A copy of the descriptor: closing it leaves the connection open.
+    with socket.socket(fileno=os.dup(connection.pgconn.socket)) as link:
+        if link.family not in {socket.AF_INET, socket.AF_INET6}:
+            return
+        for parameter, name in _SOCKET_OPTIONS.items():
+            option: int | None = getattr(socket, name, None)
+            if option is not None and parameter not in named:
+                link.setsockopt(socket.IPPROTO_TCP, option, _DEFAULTS[parameter])
+
+
 def _ignore() -> None:
     pass
 
@@ -137,7 +186,7 @@ class LimitedConnection(psycopg.Connection[_Row]):
         if self.reply_limit_s is None:
             return super().wait(gen, *arguments, **named)
         try:
-            return super().wait(_limited(gen, self.reply_limit_s), *arguments, **named)
+            return super().wait(_in_time(gen, self.reply_limit_s), *arguments, **named)
         except SilentServerError:
             self.pgconn.finish()  # Nothing waits for the server: the socket does not block.
             self.on_silence()
@@ -158,7 +207,7 @@ class LimitedAsyncConnection(psycopg.AsyncConnection[_Row]):
         if self.reply_limit_s is None:
             return await super().wait(gen, *arguments, **named)
         try:
-            return await super().wait(_limited(gen, self.reply_limit_s), *arguments, **named)
+            return await super().wait(_in_time(gen, self.reply_limit_s), *arguments, **named)
         except SilentServerError:
             self.pgconn.finish()
             self.on_silence()
@@ -169,7 +218,7 @@ class LimitedAsyncConnection(psycopg.AsyncConnection[_Row]):
         await super().cancel_safe(timeout=min(timeout, _CANCEL_LIMIT_S))
 
 
-def _limited(gen: PQGen[RV], limit_s: float) -> PQGen[RV]:
+def _in_time(gen: PQGen[RV], limit_s: float) -> PQGen[RV]:
     """Do as `gen` does, and raise SilentServerError when it has not ended after `limit_s`.
 
     psycopg resumes a generator whenever the socket is ready, and ten times a second in any case.

@@ -1,6 +1,7 @@
 """`cardledger expire`: expire due authorizations now, or as of a given time."""
 
 from pathlib import Path
+from typing import Final
 
 import psycopg
 from sqlalchemy.exc import DBAPIError
@@ -14,6 +15,8 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import driver, message_of, sync_engine
 
+_REPLY_LIMIT_S: Final = 75.0  # PostgreSQL itself ends a statement after a minute.
+
 
 def run(*, at: str | None, data_dir: Path | None) -> None:
     """Put what is due at `at` into the inbox, where a worker finds it, and say how much it was."""
@@ -22,7 +25,7 @@ def run(*, at: str | None, data_dir: Path | None) -> None:
     key = InboxKey(credentials.needed_key(settings))
     total = 0
     with discovery.database(settings) as url:
-        engine = sync_engine(url, reply_limit_s=None)
+        engine = sync_engine(url, reply_limit_s=_REPLY_LIMIT_S)
         try:
             with engine.connect() as outer:
                 connection = driver(outer)

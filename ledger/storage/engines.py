@@ -1,8 +1,9 @@
 """Engines: connections of this process to PostgreSQL."""
 
+import asyncio
 import re
 import select
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -13,7 +14,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
+from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from cardledger.schema import connections, ids, location
 
@@ -164,14 +166,18 @@ def async_engine(
 
 _PREPARED: Final = "cardledger_prepared"
 
+_CONNECT_LIMIT_S: Final = 10.0
+"""How long the creator of another engine may take to connect, to all its hosts together."""
+
 
 def prepared(engine: AsyncEngine, *, schema: str) -> AsyncEngine:
     """Return `engine` if it was made here, else one that connects as `engine` does.
 
     The connections of another engine are not used: they read UUIDs as `uuid.UUID`, find the tables
     of another PostgreSQL schema and wait without a limit, and its owner wants them so. Those of the
-    new engine are opened by the same creator, with all its arguments, and then prepared; it has a
-    pool of the same size, which its user disposes of.
+    new engine are opened by the same creator, with all its arguments, and then prepared, with the
+    limits of every connection (`connections`); it has a pool of the same size, which its user
+    disposes of.
     Raises: TypeError when it is not for event loops, ValueError when its driver is not psycopg.
     """
     if not isinstance(getattr(engine, "sync_engine", None), Engine):
@@ -181,9 +187,10 @@ def prepared(engine: AsyncEngine, *, schema: str) -> AsyncEngine:
     if (engine.dialect.name, engine.dialect.driver) != ("postgresql", "psycopg"):
         named = f"{engine.dialect.name}+{engine.dialect.driver}"
         raise ValueError(f"the engine must be of postgresql+psycopg, not {named}")
+    losses = _Losses()
     made = create_async_engine(
         connections.DRIVER,
-        pool=engine.sync_engine.pool.recreate(),
+        pool=_with_limits(engine.sync_engine.pool.recreate(), losses),
         hide_parameters=True,
         execution_options={_PREPARED: True},
     )
@@ -202,8 +209,37 @@ def prepared(engine: AsyncEngine, *, schema: str) -> AsyncEngine:
         connection.commit()
 
     event.listen(made.sync_engine, "connect", configure)
-    _watch(made.sync_engine, _Losses())
+    _watch(made.sync_engine, losses)
     return made
+
+
+def _with_limits(pool: Pool, losses: "_Losses") -> Pool:
+    """Return `pool`, for an event loop, with connections that end when the server falls silent.
+
+    They get their limits before SQLAlchemy or a listener of the pool uses them.
+    """
+    create: Callable[[ConnectionPoolEntry], DBAPIConnection] = pool._invoke_creator  # noqa: SLF001
+
+    async def opened(entry: ConnectionPoolEntry) -> DBAPIConnection:
+        try:
+            async with asyncio.timeout(_CONNECT_LIMIT_S):
+                return await greenlet_spawn(create, entry)
+        except TimeoutError:
+            raise connections.SilentServerError(
+                f"PostgreSQL did not accept a connection within {_CONNECT_LIMIT_S:g} s"
+            ) from None
+
+    def connect(rec: ConnectionPoolEntry) -> DBAPIConnection:
+        connection = await_only(opened(rec))
+        raw = connection.driver_connection
+        assert isinstance(raw, psycopg.AsyncConnection)
+        connections.limit(raw, reply_limit_s=connections.REPLY_LIMIT_S, on_silence=losses.note)
+        return connection
+
+    # SQLAlchemy has no other way to open the connections of an engine again, whichever of its
+    # arguments say how.
+    pool._creator = connect  # noqa: SLF001
+    return pool
 
 
 class _Losses:

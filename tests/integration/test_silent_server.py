@@ -1,6 +1,7 @@
 """A PostgreSQL that is silent, and one with several hosts: no process of ours waits for good."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,13 +12,25 @@ from typing import Any, Final
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from cardledger.commands import expire
+from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres
 from cardledger.install import hosts
-from cardledger.ledger.storage.engines import async_engine, driver, driver_async, sync_engine
-from cardledger.schema import connections, migrate
+from cardledger.ledger.engine import timers
+from cardledger.ledger.storage import engines
+from cardledger.ledger.storage.engines import (
+    async_engine,
+    driver,
+    driver_async,
+    prepared,
+    sync_engine,
+)
+from cardledger.schema import connections, location, migrate
 from cardledger.schema.connections import SilentServerError
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
@@ -175,6 +188,24 @@ def test_without_a_limit_a_statement_takes_as_long_as_it_needs(url: DatabaseUrl)
     assert row == (1,)
 
 
+def test_expire_does_not_wait_for_a_server_that_falls_silent(
+    url: DatabaseUrl, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    enqueue_all_due = timers.enqueue_all_due
+
+    def freeze_before(*arguments: Any, **named: Any) -> Iterator[int]:  # noqa: ANN401 - handed on
+        proxy.freeze()
+        return enqueue_all_due(*arguments, **named)
+
+    monkeypatch.setenv("DATABASE_URL", url)
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY", SECRET_KEY)
+    monkeypatch.setattr(expire, "_REPLY_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr(timers, "enqueue_all_due", freeze_before)
+
+    with thawed_in_the_end(proxy), pytest.raises(CommandError, match="did not answer within 1 s"):
+        expire.run(at=None, data_dir=tmp_path)
+
+
 # --- the pool ------------------------------------------------------------------------------------
 
 
@@ -278,17 +309,18 @@ def with_loss(  # noqa: PLR0913 - who is connected, through what, and what happe
     *,
     proxy: Proxy,
     lose: Callable[[], object],
+    engine_of: Callable[[DatabaseUrl], AsyncEngine] = lambda url: async_engine(url, keyed=True),
 ) -> Outcome:
     """Approve one purchase, `lose` the server, and return the outcome of the next purchase.
 
-    `urls` are those of worker and client. After a failure `proxy` is thawed: processes that wait
-    for the server would not stop.
+    `urls` are those of worker and client, which has an engine by `engine_of`. After a failure
+    `proxy` is thawed: processes that wait for the server would not stop.
     """
     first = world.authorization(cardholder, "T1", 100)
     second = world.authorization(cardholder, "T2", 200)
 
     async def run() -> Outcome:
-        engine = async_engine(urls[1], keyed=True)
+        engine = engine_of(urls[1])
         try:
             async with Client(
                 engine,
@@ -330,6 +362,90 @@ def test_approvals_resume_when_every_connection_has_fallen_silent(
     assert proxy.held_chunks
     assert world.account(cardholder)["balance"] == 10_000 - 300
     world.check_books(cardholder)
+
+
+def foreign_engine(url: DatabaseUrl) -> AsyncEngine:
+    """Return an engine as a project makes its own, which knows no limits."""
+    place = conninfo_to_dict(url, options="")
+    return create_async_engine("postgresql+psycopg://", connect_args=place)
+
+
+@pytest.mark.usefixtures("quick_end")
+def test_approvals_resume_for_a_client_with_an_engine_of_others(
+    world: World, platform: Id, redis_url: str, url: DatabaseUrl, proxy: Proxy
+) -> None:
+    cardholder = world.cardholder(platform, 10_000)
+
+    outcome = with_loss(
+        world,
+        redis_url,
+        (url, url),
+        cardholder,
+        proxy=proxy,
+        lose=proxy.freeze_present,
+        engine_of=foreign_engine,
+    )
+
+    assert outcome.outcome in {"APPLIED", "DUPLICATE"}
+    assert proxy.held_chunks
+    assert world.account(cardholder)["balance"] == 10_000 - 300
+    world.check_books(cardholder)
+
+
+class OfAProject(psycopg.AsyncConnection[Any]):
+    """A connection of a class that a project has made."""
+
+
+def test_connections_by_the_creator_of_others_have_our_limits(url: DatabaseUrl) -> None:
+    place: Any = conninfo_to_dict(url, options="", keepalives_idle="7")
+    foreign = create_async_engine(
+        "postgresql+psycopg://", async_creator=lambda: OfAProject.connect(**place)
+    )
+
+    async def look() -> tuple[Any, list[int], bool]:
+        made = prepared(foreign, schema=location.DEFAULT)
+        try:
+            async with made.connect() as outer, foreign.connect() as own:
+                connection = await driver_async(outer)
+                assert isinstance(connection, OfAProject)
+                with socket.socket(fileno=os.dup(connection.pgconn.socket)) as link:
+                    options = [
+                        link.getsockopt(socket.IPPROTO_TCP, option)
+                        for option in (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT)
+                    ]
+                limited = isinstance(await driver_async(own), connections.LimitedAsyncConnection)
+                assert isinstance(connection, connections.LimitedAsyncConnection)
+                return connection.reply_limit_s, options, limited
+        finally:
+            await made.dispose()
+            await foreign.dispose()
+
+    limit, options, limited = asyncio.run(look())
+
+    assert limit == connections.REPLY_LIMIT_S
+    assert options == [7, 10_000], "what the owner names wins"
+    assert not limited, "the connections of the owner stay as they are"
+
+
+def test_a_creator_of_others_may_not_connect_without_end(
+    url: DatabaseUrl, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_CONNECT_LIMIT_S", FROZEN_LIMIT_S)
+
+    async def connect() -> None:
+        foreign = foreign_engine(url)
+        made = prepared(foreign, schema=location.DEFAULT)
+        try:
+            with thawed_in_the_end(proxy), pytest.raises(OperationalError) as raised:
+                async with made.connect():
+                    pass
+            assert isinstance(raised.value.orig, SilentServerError)
+        finally:
+            await made.dispose()
+            await foreign.dispose()
+
+    proxy.freeze()
+    asyncio.run(connect())
 
 
 def test_one_silent_connection_stops_one_write_only(
