@@ -20,11 +20,13 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.signals.doorbell import drain_all
+from cardledger.workers.signals.outage_log import DATABASE
 
 _ROWS_PER_WRITE: Final = 1_000
 _FIRST_WRITE_TIMEOUT_S: Final = 0.4  # A retry, on another connection, is still in time.
 _WRITE_TIMEOUT_LIMIT_S: Final = 5.0
-_RETRY_DELAY_S: Final = 0.1
+_FIRST_RETRY_DELAY_S: Final = 0.1
+_RETRY_DELAY_LIMIT_S: Final = 1.0  # As long as a caller waits for its reversal.
 
 _log = structlog.get_logger()
 
@@ -45,6 +47,7 @@ class TimeoutReversals:
         self._keys: Final[Counter[tuple[str, str, str]]] = Counter()  # Of what is queued.
         self._has_queued: Final = asyncio.Event()
         self._timeout_s = _FIRST_WRITE_TIMEOUT_S
+        self._retry_delay_s = _FIRST_RETRY_DELAY_S
 
     def put(self, authorization: Message) -> "Future[None]":
         """Queue the reversal of `authorization`; return a future that is set once it is durable."""
@@ -59,10 +62,14 @@ class TimeoutReversals:
         return _key_of(authorization) in self._keys
 
     async def write_next(self) -> None:
-        """Write what is queued."""
+        """Write what is queued; pause after a failure, longer after each further one."""
         await self._has_queued.wait()
-        if not await self._write():
-            await asyncio.sleep(_RETRY_DELAY_S)
+        if await self._write():
+            self._retry_delay_s = _FIRST_RETRY_DELAY_S
+            return
+        delay_s = self._retry_delay_s
+        self._retry_delay_s = min(2 * delay_s, _RETRY_DELAY_LIMIT_S)
+        await asyncio.sleep(delay_s)
 
     async def close(self) -> None:
         """Write what is still queued, if PostgreSQL is available."""
@@ -82,9 +89,10 @@ class TimeoutReversals:
             async with asyncio.timeout(self._timeout_s), self._engine.connect() as outer:
                 await inbox.accept_async(await driver_async(outer), messages, self._key)
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
-            _log.warning("timeout reversals not written yet", count=len(batch), error=str(error))
+            DATABASE.failed(error)
             self._timeout_s = min(2 * self._timeout_s, _WRITE_TIMEOUT_LIMIT_S)
             return False
+        DATABASE.succeeded()
         self._timeout_s = _FIRST_WRITE_TIMEOUT_S
         for message, durable in batch:
             self._queue.popleft()
