@@ -198,8 +198,8 @@ def submit(  # noqa: PLR0913 - the options of the command
     the file, counts to standard error. The same file may be submitted again at any time: an event
     that was already decided has the outcome DUPLICATE, and counts as its first outcome.
 
-    The exit code is 0 if every line has an outcome and none is of --fail-on; 1 if one is, or if not
-    every line got an outcome; 2 for wrong options, or a file that cannot be read.
+    The exit code is 0 if every line has an outcome and none is rejected or of --fail-on; 1 if one
+    is, or if not every line got an outcome; 2 for wrong options, or a file that cannot be read.
     """
     from cardledger.commands import submit as command
 

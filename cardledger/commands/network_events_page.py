@@ -85,13 +85,14 @@ with a line is reported with its number and all wrong fields at once, unless the
 
 | exit code of `cardledger submit` | meaning |
 |---|---|
-| 0 | every line has an outcome, and none that `--fail-on` names (default: `rejected`) |
-| 1 | an event has an outcome that `--fail-on` names; or no system runs, or not every line got an outcome in time: submit the same file again |
+| 0 | every line has an outcome; none is rejected or has another that `--fail-on` names |
+| 1 | an event is rejected, or has an outcome that `--fail-on` names; or no system runs, or not every line got an outcome in time: submit the same file again |
 | 2 | wrong options, or the file cannot be read; nothing was submitted |
 
-`--fail-on` takes `rejected`, `declined`, `parked` or `none`, and may be repeated. A duplicate
-counts as its first outcome, so submitting a file again hides no decline. With `--no-wait` there are
-no outcomes to fail on.
+`--fail-on` adds `declined` or `parked` to the rejections, and may be repeated; `--fail-on none`
+exits with 0 whatever the outcomes are. A duplicate counts as its first outcome, so submitting a file
+again hides no decline. With `--no-wait` only rejections that are there by then fail the command:
+those of malformed lines always are.
 
 **A program** in Python, with the settings of the installation (`DATABASE_URL`, `REDIS_URL`,
 `CARDLEDGER_SECRET_KEY`):

@@ -74,7 +74,8 @@ def run(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Submit `file` to the system that is at hand.
 
-    Raises: CommandError when not every line got an outcome, or one has an outcome of `fail_on`.
+    Raises: CommandError when not every line got an outcome, or one is rejected or has another
+    outcome of `fail_on`.
     """
     failures = _failures(fail_on, wait=wait)
     settings = configuration.load(data_dir=data_dir, log_level="error")
@@ -189,10 +190,11 @@ class Submission:
         self, waiting: "Queue[list[Future[Outcome]] | None]", reporter: "_Progress"
     ) -> None:
         while (futures := await waiting.get()) is not None:
-            outcomes = await self._outcomes(futures) if self._wait else []
+            outcomes = await self._outcomes(futures) if self._wait else _rejected(futures)
             for outcome in outcomes:
                 self.tally.count(outcome)
-            self._tell(outcomes)
+            if self._wait:
+                self._tell(outcomes)
             reporter.update(len(futures))
 
     async def _outcomes(self, futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
@@ -207,6 +209,16 @@ class Submission:
                 " and will be decided once a worker runs (`cardledger doctor` says what is wrong);"
                 " submit the same file again for their outcomes: no event is applied twice"
             ) from None
+
+
+def _rejected(futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
+    """Return the rejections that are there already, as those of malformed lines are."""
+    finished = [
+        future.result()
+        for future in futures
+        if future.done() and not future.cancelled() and future.exception() is None
+    ]
+    return [outcome for outcome in finished if outcome.outcome is OutcomeType.REJECTED]
 
 
 class Reader(threading.Thread):
@@ -330,7 +342,7 @@ _FAILURES: Final[Mapping[OutcomeType, str]] = {
 
 
 def _failures(fail_on: Sequence[FailOn] | None, *, wait: bool) -> list[OutcomeType]:
-    """Return the outcomes that fail the command.
+    """Return the outcomes that fail the command: rejections, and what `fail_on` adds.
 
     Raises: CommandError when the options contradict each other.
     """
@@ -342,7 +354,8 @@ def _failures(fail_on: Sequence[FailOn] | None, *, wait: bool) -> list[OutcomeTy
         return []
     if not wait:
         raise CommandError("--fail-on needs the outcomes: leave out --no-wait", code=USAGE)
-    return [kind for kind in _FAILURES if FailOn(kind.lower()) in fail_on]
+    named = {FailOn.REJECTED, *fail_on}
+    return [kind for kind in _FAILURES if FailOn(kind.lower()) in named]
 
 
 def _check(tally: Tally, failures: Sequence[OutcomeType]) -> None:
@@ -380,9 +393,11 @@ def _summarise(tally: Tally, *, wait: bool) -> None:
     done = tally.decided if wait else tally.accepted
     rate = done / seconds if seconds else 0.0
     counted = ", ".join(f"{count:,} {name.lower()}" for name, count in tally.outcomes.most_common())
-    summary = counted if wait else "accepted; their outcomes are not waited for"
+    if not wait:
+        so_far = f" ({counted} so far)" if counted else ""
+        counted = f"accepted; their outcomes are not waited for{so_far}"
     terminal.console(sys.stderr).print(
-        Text(f"{done:,} events in {seconds:.1f} s ({rate:,.0f}/s): {summary or 'nothing'}")
+        Text(f"{done:,} events in {seconds:.1f} s ({rate:,.0f}/s): {counted or 'nothing'}")
     )
 
 

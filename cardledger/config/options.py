@@ -66,7 +66,7 @@ class ReportFormat(StrEnum):
 
 
 class FailOn(StrEnum):
-    """What `submit --fail-on` takes: outcomes of events, or that none is a failure."""
+    """What `submit --fail-on` takes: outcomes that fail it with rejections, or that none does."""
 
     REJECTED = "rejected"
     DECLINED = "declined"
@@ -79,8 +79,8 @@ FailOnOutcomes = Annotated[
     typer.Option(
         "--fail-on",
         metavar="OUTCOME",
-        help="Exit with 1 if an event has this outcome: rejected, declined, parked, or none"
-        " (default: rejected). May be repeated.",
+        help="Exit with 1 also if an event is declined or parked; with none, not even if one is"
+        " rejected. May be repeated.",
         show_default=False,
     ),
 ]

@@ -101,11 +101,16 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     file.write_bytes(b"\r\n".join(content))  # And no end of the last line.
 
     submitted = system.submit(str(file))
+    added = system.submit("--fail-on", "parked", str(file))
+    not_waited = system.submit("--no-wait", str(file))
     allowed = system.submit("--fail-on", "none", str(file))
 
     assert submitted.returncode == 1
     assert "10 event(s) were rejected" in submitted.stderr
     assert "cardledger rejections list" in submitted.stderr
+    assert (added.returncode, "10 event(s) were rejected" in added.stderr) == (1, True)
+    assert (not_waited.returncode, not_waited.stdout) == (1, "")
+    assert "rejected so far" in not_waited.stderr
     assert allowed.returncode == 0, allowed.stderr
     printed = outcomes(submitted)
     assert [one["outcome"] for one in printed] == ["APPLIED", *["REJECTED"] * 10, "APPLIED"]
@@ -117,7 +122,7 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     assert printed[9]["detail"].startswith("line 11: amount must be a JSON integer")
     with psycopg.connect(system.ready["databaseUrl"]) as connection:
         kept = connection.execute("SELECT count(*) FROM rejections WHERE detail LIKE 'line %'")
-        assert kept.fetchone() == (18,)  # Of both submissions.
+        assert kept.fetchone() == (36,)  # Of four submissions.
 
 
 def test_the_exit_code_follows_the_outcomes_that_are_named(
