@@ -6,7 +6,8 @@ are gone: the transaction is the lease, and its roll-back the fence. A frozen wo
 locks, because PostgreSQL waits for its next statement. So every batch connection is named after its
 worker, and every worker has a *watch*: a connection on which it looks twice a second for batches
 that wait for their client while the watch of their worker is silent, and ends them
-(docs/decisions/0028).
+(docs/decisions/0028). The same holds for its periodic tasks, which lock the timers, and for the
+sender of webhooks, which locks the dispatch: others would wait for them.
 """
 
 import os
@@ -45,12 +46,15 @@ _TRANSACTION_TIMEOUT: Final = "SET transaction_timeout = '60s'"
 _TRANSACTION_TIMEOUT_VERSION: Final = 17_00_00
 
 _BATCH: Final = "cardledger batch"
+_TASKS: Final = "cardledger tasks"
 
 WATCH: Final = "cardledger watch"
 """The name of the watch of a worker, before the id of the worker."""
 
 WEBHOOKS: Final = "cardledger webhooks"
 """The name of the connections by which a worker sends webhooks, before its id."""
+
+_WEBHOOKS_WATCH: Final = f"{WEBHOOKS} watch"  # Of a worker that decides no events.
 
 _WORKER_ID: Final = re.compile(r"([0-9a-f]{12})\.([0-9]{1,10})\.([0-9]{1,11})", re.ASCII)
 
@@ -87,9 +91,15 @@ def batch_engine(url: str, worker_id: str | None = None, **options: Any) -> Engi
     return engine
 
 
-def watch_engine(url: str, worker_id: str) -> Engine:
+def task_engine(url: str, worker_id: str, *, reply_limit_s: float, **options: Any) -> Engine:  # noqa: ANN401 - handed through
+    """Return an engine for the periodic tasks of the worker `worker_id`."""
+    name = f"{_TASKS} {worker_id}"
+    return sync_engine(url, application_name=name, reply_limit_s=reply_limit_s, **options)
+
+
+def watch_engine(url: str, worker_id: str, *, decides_events: bool = True) -> Engine:
     """Return an engine for the watch of the worker `worker_id`: one connection, for `end_stale`."""
-    name = f"{WATCH} {worker_id}"
+    name = f"{WATCH if decides_events else _WEBHOOKS_WATCH} {worker_id}"
     return sync_engine(url, application_name=name, pool_size=1, max_overflow=0)
 
 
@@ -102,42 +112,50 @@ def _limit_transactions(_: object, entry: ConnectionPoolEntry) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedBatch:
-    """A batch that was ended because its worker was silent."""
+class EndedTransaction:
+    """A database transaction that was ended because its worker was silent."""
 
+    work: str  # batch, tasks or webhooks
     worker: str
     silence: timedelta
 
 
 # `Client`: PostgreSQL has finished its statement, and waits for the next one or for the data
-# of a COPY. A batch that waits for a lock, the disk or a processor is slow, and left alone.
+# of a COPY. What waits for a lock, the disk or a processor is slow, and left alone.
 _END_STALE: Final = f"""
     SELECT b.application_name, b.silence, pg_terminate_backend(b.pid)
     FROM (
-        SELECT pid, application_name,
+        SELECT pid, application_name, substring(application_name FROM '[^ ]+$') AS worker,
             clock_timestamp() - greatest(state_change, query_start) AS silence
         FROM pg_stat_activity
         WHERE datname = current_database() AND usename = current_user
-            AND starts_with(application_name, '{_BATCH}')
+            AND application_name ~ '^({_BATCH}|{_TASKS}|{WEBHOOKS})( [^ ]+)?$'
             AND xact_start IS NOT NULL AND wait_event_type = 'Client'
     ) b
     WHERE b.silence > %(lease)s
         AND (
-            b.silence > '{_SILENCE_LIMIT_S}s'
+            b.silence > '{_SILENCE_LIMIT_S}s' AND starts_with(b.application_name, '{_BATCH}')
             OR NOT EXISTS (
                 SELECT FROM pg_stat_activity w
                 WHERE w.datname = current_database() AND w.usename = current_user
-                    AND w.application_name = replace(b.application_name, '{_BATCH}', '{WATCH}')
+                    AND w.application_name
+                        IN ('{WATCH} ' || b.worker, '{_WEBHOOKS_WATCH} ' || b.worker)
                     AND w.query_start > clock_timestamp() - %(lease)s
             )
         )
 """
 
 
-def end_stale(connection: Connection[Any], lease: timedelta = LEASE) -> list[EndedBatch]:
-    """End the batches of workers that have been silent for `lease`; return which.
+def end_stale(connection: Connection[Any], lease: timedelta = LEASE) -> list[EndedTransaction]:
+    """End the database transactions of workers that have been silent for `lease`; return which.
 
-    PostgreSQL rolls each back and frees its locks; its messages are in the inbox for any worker.
+    They are those of the role of `connection`. PostgreSQL rolls each back and frees its locks; what
+    it worked on is in the tables for any worker.
     """
     rows = connection.execute(_END_STALE, {"lease": lease}).fetchall()
-    return [EndedBatch(name.removeprefix(_BATCH).strip(), silence) for name, silence, _ in rows]
+    return [_ended(name, silence) for name, silence, _ in rows]
+
+
+def _ended(name: str, silence: timedelta) -> EndedTransaction:
+    _, work, *worker = name.split(" ")
+    return EndedTransaction(work, " ".join(worker), silence)

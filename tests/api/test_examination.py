@@ -286,12 +286,15 @@ def test_parts_of_a_worker_are_one_worker() -> None:
         ("cardledger watch 0123456789ab.7.1769817600", at),
         ("cardledger webhooks 0123456789ab.7.1769817600", None),
         ("cardledger watch slow", None),
+        ("cardledger webhooks watch sender", at),
+        ("cardledger webhooks sender", None),
     ]
 
-    first, second = running_workers.named(rows)
+    first, sender, second = running_workers.named(rows)
 
     assert (first.pid, first.began_at, first.last_statement_at) == (7, at, at)
     assert (first.decides_events, first.sends_webhooks) == (True, True)
+    assert (sender.decides_events, sender.sends_webhooks) == (False, True)
     assert (second.id, second.pid, second.sends_webhooks) == ("slow", None, False)
 
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +23,7 @@ from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
 from cardledger.workers.client import Client
+from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.integration.workers import config_of, with_client, working
 from tests.waiting import eventually, limit_s
@@ -335,6 +336,74 @@ def test_a_frozen_worker_is_replaced_and_does_nothing_when_it_wakes(
     world.check_books(cardholder)
 
 
+LONG_AGO = datetime(2026, 1, 1, 12, tzinfo=UTC)  # What was authorized then has expired.
+
+
+def test_a_worker_that_is_frozen_among_its_timers_holds_up_no_other_timers(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    engine = world.engine(clock=lambda: LONG_AGO)
+    world.process(engine, [(cardholder, world.authorization(cardholder, "T1", 100))])
+    config = config_of(world, redis_url, role=WorkerRole.EVENTS)
+
+    with worker_frozen_inside(world, config, "INSERT INTO inbox", "inbox"):
+        assert world.account(cardholder)["held"] == 100
+        with working(world, redis_url):
+            eventually(lambda: not world.account(cardholder)["held"], timeout_s=SOME_SECONDS)
+
+    world.check_books(cardholder)
+
+
+def test_a_worker_that_is_frozen_among_its_webhooks_holds_up_no_other_webhooks(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    world.process(world.engine(), [(cardholder, world.authorization(cardholder, "T1", 100))])
+    config = config_of(world, redis_url, role=WorkerRole.WEBHOOKS)
+
+    with worker_frozen_inside(
+        world, config, "INSERT INTO webhook_deliveries", "webhook_deliveries"
+    ):
+        assert world.count("outbox")
+        with working(world, redis_url, role=WorkerRole.WEBHOOKS):
+            eventually(lambda: not world.count("outbox"), timeout_s=SOME_SECONDS)
+
+
+SOME_SECONDS = 20.0  # Three and a half; PostgreSQL itself would end the transaction after sixty.
+
+
+@contextmanager
+def worker_frozen_inside(
+    world: World, config: WorkerConfig, statement: str, table: str
+) -> Iterator[None]:
+    """Run a worker that is frozen in the database transaction of `statement`, on `table`."""
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute(f"LOCK TABLE {table} IN SHARE MODE".encode())
+        with worker_process(config) as frozen:
+            [(backend,)] = eventually(
+                lambda: world.rows(
+                    "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND wait_event_type = 'Lock' AND ltrim(query, E' \\n') LIKE %s",
+                    f"{statement} %",
+                ),
+                poll_s=0,
+            )
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                outsider.rollback()
+                eventually(
+                    lambda: world.rows(
+                        "SELECT FROM pg_stat_activity WHERE pid = %s AND xact_start IS NOT NULL"
+                        " AND wait_event_type = 'Client'",
+                        backend,
+                    )
+                )
+                yield
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+
+
 def is_watched(world: World) -> bool:
     """Return whether a worker has its watch."""
     return bool(
@@ -403,7 +472,7 @@ def test_a_batch_that_is_silent_inside_a_copy_is_ended_although_its_worker_is_al
     batches = batch_connections.batch_engine(world.worker_url, "stuck")
     own = batch_connections.watch_engine(world.worker_url, "stuck")
 
-    def look() -> list[batch_connections.EndedBatch]:
+    def look() -> list[batch_connections.EndedTransaction]:
         with own.begin() as connection:
             return batch_connections.end_stale(driver(connection))
 

@@ -20,7 +20,7 @@ from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.issuer import SandboxIssuer
 from cardledger.ledger.storage import batch_connections, database_clock
-from cardledger.ledger.storage.engines import driver, sync_engine
+from cardledger.ledger.storage.engines import driver
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.workers.books.totals import Totals
 from cardledger.workers.books.trial_balances import TrialBalances
@@ -85,8 +85,12 @@ class EventWorker:
         self._batch_database: Final = batch_connections.batch_engine(
             config.database_url, worker_id, pool_size=connections, max_overflow=0
         )
-        self._task_database: Final = sync_engine(
-            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=4, max_overflow=0
+        self._task_database: Final = batch_connections.task_engine(
+            config.database_url,
+            worker_id,
+            reply_limit_s=_TASK_LIMIT_S,
+            pool_size=4,
+            max_overflow=0,
         )
         inbox_key = InboxKey(config.secret_key)
         self._engine: Final = Engine(

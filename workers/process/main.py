@@ -109,7 +109,11 @@ def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Co
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
-        return [webhooks, listener, *_report(config, webhooks)]
+        from cardledger.workers.process.watch import WebhookWatch
+
+        watch = WebhookWatch(config.database_url, worker_id, on_change=webhooks.wake)
+        # The watch first: it stops last, so that what the sender finishes is not taken for silent.
+        return [watch, webhooks, listener, *_report(config, webhooks)]
     events = _event_worker()(config, clock, best_effort, webhooks, worker_id)
     return [best_effort, webhooks, events, *_report(config, webhooks, events)]
 

@@ -1,4 +1,4 @@
-"""The watch of a worker process: end batches of silent workers, compare the clocks.
+"""The watch of a worker process: end transactions of silent workers, compare the clocks.
 
 Its query, twice a second, also shows that its own worker is not silent (`batch_connections`).
 """
@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Final
 
 import structlog
+from sqlalchemy import Connection
 
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver
@@ -17,6 +18,51 @@ from cardledger.workers.signals.periodic_task import PeriodicTask
 _EVERY_S: Final = 0.5
 
 _log = structlog.get_logger()
+
+
+def _end_stale(connection: Connection) -> bool:
+    """End the database transactions of silent workers; return whether there were any."""
+    ended = batch_connections.end_stale(driver(connection))
+    for transaction in ended:
+        _log.warning(
+            "database transaction of a silent worker ended",
+            work=transaction.work,
+            worker=transaction.worker,
+            silent_s=round(transaction.silence.total_seconds(), 1),
+        )
+    return bool(ended)
+
+
+class WebhookWatch:
+    """Looks after the workers that send webhooks, for one that decides no events."""
+
+    def __init__(self, database_url: str, worker_id: str, *, on_change: Callable[[], None]) -> None:
+        """Watch for the worker `worker_id`; call `on_change` when a transaction was ended."""
+        self._database: Final = batch_connections.watch_engine(
+            database_url, worker_id, decides_events=False
+        )
+        self._on_change: Final = on_change
+        self._task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
+
+    def start(self) -> None:
+        """Start to look."""
+        self._task.start()
+        self._task.wake()
+
+    def stop(self, limit_s: float) -> None:
+        """Look no more."""
+        self._task.stop(limit_s)
+        self._database.dispose()
+
+    def _look(self) -> bool:
+        try:
+            with self._database.begin() as connection:
+                ended = _end_stale(connection)
+        except UNAVAILABLE_ERRORS:
+            return False  # The sender logs the outage; the watch asks again.
+        if ended:
+            self._on_change()
+        return False
 
 
 class Watch:
@@ -32,7 +78,7 @@ class Watch:
     ) -> None:
         """Watch for the worker `worker_id`, whose `clock` it compares with PostgreSQL's.
 
-        Calls `on_change` when batches were ended, or the clock has become right: there may be
+        Calls `on_change` when transactions were ended, or the clock has become right: there may be
         messages to decide.
         """
         self._database: Final = batch_connections.watch_engine(database_url, worker_id)
@@ -73,18 +119,12 @@ class Watch:
     def _look(self) -> bool:
         try:
             with self._database.begin() as connection:
-                ended = batch_connections.end_stale(driver(connection))
+                ended = _end_stale(connection)
                 asked, asked_at = self._clock(), monotonic()
                 answer = database_clock.read(driver(connection))
                 took = timedelta(seconds=monotonic() - asked_at)
         except UNAVAILABLE_ERRORS:
             return False  # The sweeper logs the outage; the watch asks again.
-        for batch in ended:
-            _log.warning(
-                "batch of a silent worker ended",
-                worker=batch.worker,
-                silent_s=round(batch.silence.total_seconds(), 1),
-            )
         if self._has_become_right(database_clock.ahead(asked, answer, took)) or ended:
             self._on_change()
         return False
