@@ -128,6 +128,13 @@ def test_compose_waits_longer_than_a_process_takes_to_end() -> None:
         assert int(grace_s) > end_s, name
 
 
+def test_compose_runs_two_workers_of_each_kind_for_one_of_them_may_be_frozen() -> None:
+    services = parts_of("services")
+
+    assert "\n    deploy: &two\n      replicas: 2\n" in services["worker"]
+    assert "\n    deploy: *two\n" in services["webhooks"]
+
+
 def test_compose_starts_with_the_example_and_with_nothing_else_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
