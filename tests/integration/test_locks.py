@@ -3,10 +3,11 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +26,7 @@ from cardledger.schema.wire.outcomes import OutcomeType
 from cardledger.workers.client import Client
 from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
-from tests.integration.workers import config_of, with_client, working
+from tests.integration.workers import captured, config_of, with_client, working
 from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 from tests.world import Cardholder, World, open_world
@@ -349,9 +350,10 @@ def test_a_worker_that_is_frozen_among_its_timers_holds_up_no_other_timers(
 
     with worker_frozen_inside(world, config, "INSERT INTO inbox", "inbox"):
         assert world.account(cardholder)["held"] == 100
-        with working(world, redis_url):
-            eventually(lambda: not world.account(cardholder)["held"], timeout_s=SOME_SECONDS)
+        with captured() as lines, working(world, redis_url):
+            eventually(lambda: not world.account(cardholder)["held"])
 
+    assert "tasks" in ended_in(lines)
     world.check_books(cardholder)
 
 
@@ -362,15 +364,19 @@ def test_a_worker_that_is_frozen_among_its_webhooks_holds_up_no_other_webhooks(
     world.process(world.engine(), [(cardholder, world.authorization(cardholder, "T1", 100))])
     config = config_of(world, redis_url, role=WorkerRole.WEBHOOKS)
 
-    with worker_frozen_inside(
-        world, config, "INSERT INTO webhook_deliveries", "webhook_deliveries"
-    ):
+    statement = "INSERT INTO webhook_deliveries"
+    with worker_frozen_inside(world, config, statement, "webhook_deliveries"):
         assert world.count("outbox")
-        with working(world, redis_url, role=WorkerRole.WEBHOOKS):
-            eventually(lambda: not world.count("outbox"), timeout_s=SOME_SECONDS)
+        with captured() as lines, working(world, redis_url, role=WorkerRole.WEBHOOKS):
+            eventually(lambda: not world.count("outbox"))
+
+    assert "webhooks" in ended_in(lines)
 
 
-SOME_SECONDS = 20.0  # Three and a half; PostgreSQL itself would end the transaction after sixty.
+def ended_in(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the work that was ended by a worker. PostgreSQL would end it after a minute."""
+    event = "database transaction of a silent worker ended"
+    return [line["work"] for line in lines if line["event"] == event]
 
 
 @contextmanager
@@ -391,6 +397,7 @@ def worker_frozen_inside(
             )
             os.kill(frozen, signal.SIGSTOP)
             try:
+                eventually(lambda: stands_still(frozen))
                 outsider.rollback()
                 eventually(
                     lambda: world.rows(
@@ -402,6 +409,12 @@ def worker_frozen_inside(
                 yield
             finally:
                 os.kill(frozen, signal.SIGCONT)
+
+
+def stands_still(pid: int) -> bool:
+    """Return whether every thread of the process has stopped; where Linux does not say it, True."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def is_watched(world: World) -> bool:

@@ -2,17 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
-import structlog
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
-from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.workers.client import Client, UnavailableError
@@ -20,7 +17,7 @@ from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.main import WorkerProcess
 from cardledger.workers.signals.outage_log import DATABASE, REDIS
 from tests.api.support import SECRET_KEY, closed_port
-from tests.integration.workers import with_client
+from tests.integration.workers import captured, with_client
 from tests.waiting import eventually
 from tests.world import World, open_world
 
@@ -31,16 +28,6 @@ ENOUGH = 40  # Failed attempts: each used to be a traceback.
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
     with open_world(database_url, app_database_url) as made:
         yield made
-
-
-@contextmanager
-def captured() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Yield the lines that are logged meanwhile."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.BoundLogger)
-    with capture_logs() as lines:
-        yield lines
-    structlog.configure(**before)
 
 
 def test_a_worker_without_postgresql_and_redis_logs_a_handful_of_lines(

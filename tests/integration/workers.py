@@ -2,14 +2,16 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import psycopg
 import pytest
+import structlog
 from sqlalchemy import event
+from structlog.testing import capture_logs
 
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.storage.batch_connections import batch_engine
@@ -69,6 +71,16 @@ def engine_with(world: World, setting: str) -> Iterator[Engine]:
     event.listen(database, "connect", prepare)
     yield world.engine(database=database)
     database.dispose()
+
+
+@contextmanager
+def captured() -> Iterator[list[MutableMapping[str, Any]]]:
+    """Yield the lines that are logged meanwhile."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as lines:
+        yield lines
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="module")
