@@ -14,7 +14,7 @@ Source: docs/decisions/0021-one-coordinator-for-attempts.md
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -97,16 +97,33 @@ class BatchResult:
     passed_over: frozenset[Id]  # Locked by another transaction: record their results later.
 
 
+class PlatformShare(NamedTuple):
+    """How many deliveries of a platform a sender can take.
+
+    In total, of endpoints that are not named, and of those that only fail.
+    """
+
+    total: int
+    others: int
+    failing: int
+
+
+_ANY_NUMBER: Final = PlatformShare(2**31 - 1, 2**31 - 1, 2**31 - 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """How many deliveries a sender can take: in total, and for each endpoint.
+    """How many deliveries a sender can take: in total, for each endpoint and for each platform.
 
     `shares` are the limits of named endpoints, `share` the limit of every other endpoint. All other
     endpoints together may have `others`; those that only fail may have `failing` instead, so that
     unreachable endpoints never delay unknown ones.
 
-    `turns` are the last turns of endpoints, a higher number for a later turn: when there are more
-    deliveries than capacity, the endpoint with the lowest turn comes first, whatever the backlogs.
+    `platforms` are the limits of platforms with attempts under way, `platform` is that of others.
+
+    `platform_turns` and `turns` are the last turns of platforms and of endpoints, a higher number
+    for a later turn. When there are more deliveries than capacity, the platform with the lowest
+    turn comes first, and of its endpoints the one with the lowest, whatever the backlogs.
 
     `busy` are queues with an attempt under way: their other deliveries wait, so that webhooks
     normally arrive in order.
@@ -119,6 +136,9 @@ class Capacity:
     failing: int
     busy: Collection[Queue]
     turns: Mapping[Id, int] = field(default_factory=dict)
+    platform: PlatformShare = _ANY_NUMBER
+    platforms: Mapping[Id, PlatformShare] = field(default_factory=dict)
+    platform_turns: Mapping[Id, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,18 +160,23 @@ _CLAIMED: Final = """
 """
 
 # One index scan per endpoint, so that a long backlog of one endpoint never hides another. When
-# there are more deliveries than capacity, every endpoint gets its first before any gets a second.
-# Shares and turns are looked up by key: a join would compare every endpoint with every row.
+# there are more deliveries than capacity, every platform gets its first before any gets a second,
+# and so does every endpoint of a platform: one with a hundred endpoints has one turn of two beside
+# one with a single endpoint. Shares and turns are looked up by key: a join would compare every
+# endpoint with every row.
 _CLAIM: Final = f"""
     WITH due AS MATERIALIZED (
         SELECT oldest.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since,
             r.share IS NOT NULL AS is_named, e.failing_since IS NOT NULL AS is_failing,
+            e.platform_id, r.room, coalesce(r.platform_turn, 0) AS platform_turn,
             coalesce(r.turn, 0) AS turn, row_number() OVER (
                 PARTITION BY e.id ORDER BY oldest.next_attempt_at, oldest.webhook_id) AS queue_rank
         FROM webhook_endpoints e
         CROSS JOIN LATERAL (
             SELECT (%(shares)s::jsonb ->> e.id::text)::int4 AS share,
-                (%(turns)s::jsonb ->> e.id::text)::int8 AS turn
+                (%(turns)s::jsonb ->> e.id::text)::int8 AS turn,
+                (%(platform_turns)s::jsonb ->> e.platform_id::text)::int8 AS platform_turn,
+                coalesce(%(platforms)s::jsonb -> e.platform_id::text, %(platform)s::jsonb) AS room
         ) r
         CROSS JOIN LATERAL (
             SELECT w.id, w.customer_id, w.next_attempt_at, w.webhook_id
@@ -170,12 +195,23 @@ _CLAIM: Final = f"""
     ), ranked AS (
         SELECT *, row_number() OVER (
             PARTITION BY is_named, is_failing
-            ORDER BY queue_rank, turn, next_attempt_at, webhook_id) AS rank
-        FROM due
-    ), taken AS MATERIALIZED (
-        SELECT * FROM ranked
+            ORDER BY platform_rank, platform_turn, next_attempt_at, webhook_id) AS rank
+        FROM (
+            SELECT *, row_number() OVER (
+                PARTITION BY platform_id, is_named, is_failing
+                ORDER BY queue_rank, turn, next_attempt_at, webhook_id) AS platform_rank
+            FROM due
+        ) of_platform
+        WHERE is_named OR platform_rank <= (room -> CASE WHEN is_failing THEN 2 ELSE 1 END)::int4
+    ), placed AS (
+        SELECT *, row_number() OVER (
+            PARTITION BY platform_id
+            ORDER BY queue_rank, turn, next_attempt_at, webhook_id) AS place
+        FROM ranked
         WHERE is_named OR rank <= CASE WHEN is_failing THEN %(failing)s ELSE %(others)s END
-        ORDER BY queue_rank, turn, next_attempt_at, webhook_id LIMIT %(total)s
+    ), taken AS MATERIALIZED (
+        SELECT * FROM placed WHERE place <= (room -> 0)::int4
+        ORDER BY place, platform_turn, next_attempt_at, webhook_id LIMIT %(total)s
     )
     UPDATE webhook_deliveries w SET next_attempt_at = %(leased_until)s
     FROM taken WHERE w.id = taken.id AND w.customer_id = taken.customer_id
@@ -356,7 +392,7 @@ def _claim(
             "leased_until": leased_until,
             "total": capacity.total,
             "share": capacity.share,
-            "shares": Jsonb({str(key): share for key, share in capacity.shares.items()}),
+            "shares": _by_key(capacity.shares),
         }
         cursor.execute(_CLAIM_TESTS, tests)
         return
@@ -368,12 +404,19 @@ def _claim(
         "share": capacity.share,
         "others": capacity.others,
         "failing": capacity.failing,
-        "shares": Jsonb({str(endpoint): share for endpoint, share in capacity.shares.items()}),
-        "turns": Jsonb({str(endpoint): turn for endpoint, turn in capacity.turns.items()}),
+        "shares": _by_key(capacity.shares),
+        "turns": _by_key(capacity.turns),
+        "platform": Jsonb(capacity.platform),
+        "platforms": _by_key(capacity.platforms),
+        "platform_turns": _by_key(capacity.platform_turns),
         "busy_endpoints": pg_arrays.uuids(busy_endpoints),
         "busy_subjects": pg_arrays.uuids(busy_subjects),
     }
     cursor.execute(_CLAIM, arguments)
+
+
+def _by_key(values: Mapping[Id, int | PlatformShare]) -> Jsonb:
+    return Jsonb({str(key): value for key, value in values.items()})
 
 
 def _deliveries(cursor: psycopg.Cursor[Any], leased_until: datetime) -> list[Delivery]:

@@ -11,12 +11,12 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
 
 
-def delivery(number: int, endpoint: Id, subject: int = 0) -> Delivery:
+def delivery(number: int, endpoint: Id, subject: int = 0, platform: int = 0) -> Delivery:
     return Delivery(
         id=Id(number.to_bytes(16)),
         webhook=Id(number.to_bytes(16)),
         customer_id=Id(bytes(16)),
-        platform_id=Id(bytes(16)),
+        platform_id=Id(platform.to_bytes(16)),
         type="CARD.STATE_CHANGE",
         subject_id=Id(subject.to_bytes(16)),
         body=b"{}",
@@ -80,6 +80,45 @@ def test_a_later_turn_has_a_higher_number() -> None:
 
     turns = fair_share.capacity(0.0).turns
     assert turns[SLOW] < turns[QUICK]
+
+
+def test_a_platform_may_have_three_quarters_of_each_kind_of_thread() -> None:
+    fair_share = FairShare(32)
+    fair_share.note_response(QUICK, is_quick=True)
+    failing = replace(delivery(4, Id(bytes([3] * 16)), platform=7), failing_since=NOW)
+    fair_share.start(
+        [
+            delivery(1, QUICK, platform=7),
+            delivery(2, QUICK, platform=7),
+            delivery(3, SLOW, platform=7),
+            failing,
+        ],
+        now=0.0,
+    )
+
+    capacity = fair_share.capacity(0.0)
+    fair_share.finish(failing)
+    without = fair_share.capacity(0.0)
+
+    platform = failing.platform_id
+    assert capacity.platform == (24, 12, 6)
+    assert capacity.platforms == {platform: (20, 11, 5)}
+    assert without.platforms == {platform: (21, 11, 6)}
+    assert capacity.platform_turns == {platform: 1}
+
+
+def test_what_is_remembered_of_endpoints_and_platforms_is_bounded() -> None:
+    fair_share = FairShare(32)
+    for number in range(3_000):
+        sent = delivery(number, Id(number.to_bytes(16)), platform=number)
+        fair_share.start([sent], now=0.0)
+        fair_share.finish(sent)
+        fair_share.note_response(sent.endpoint_id, is_quick=True)
+
+    capacity = fair_share.capacity(0.0)
+
+    assert len(capacity.shares) == len(capacity.turns) == len(capacity.platform_turns) == 1_000
+    assert Id((2_999).to_bytes(16)) in capacity.shares
 
 
 def test_a_platform_has_its_limit_of_tests_until_their_attempts_have_ended() -> None:

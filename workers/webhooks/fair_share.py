@@ -1,18 +1,22 @@
-"""How the sender's threads are shared among endpoints, and whose turn it is."""
+"""How the sender's threads are shared among platforms and endpoints, and whose turn it is."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol, TypeVar
 
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
-from cardledger.ledger.webhooks.leases import Capacity, Delivery, RequestedTests
+from cardledger.ledger.webhooks.leases import Capacity, Delivery, PlatformShare, RequestedTests
 from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
 
 SLOW_S: Final = 1.0
 """An endpoint that responds within this time may have several attempts at once."""
 
-_TURN_LIMIT: Final = 1_000  # Endpoints whose last turn is remembered; others count as new.
+_REMEMBERED: Final = 1_000
+"""Platforms and endpoints of which something is remembered; others count as new."""
+
+
+Value = TypeVar("Value")
 
 
 class Share(Protocol):
@@ -32,12 +36,13 @@ class Share(Protocol):
 
 
 class FairShare:
-    """Shares the sender's threads among endpoints.
+    """Shares the sender's threads among platforms and endpoints.
 
     An endpoint that responds quickly may have a quarter of the threads; any other endpoint has one
     attempt at a time. Slow and unknown endpoints may use half of the threads together; those that
     have only failed until now may use another quarter. So failing endpoints delay no others, and
-    quick endpoints always find a thread.
+    quick endpoints always find a thread. Of each of these a platform may have three quarters, so
+    that the endpoints of another find one however many the platform has.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -47,12 +52,18 @@ class FairShare:
         # The rest is for quick endpoints only.
         self._others_limit: Final = max(concurrency // 2, 1)
         self._failing_limit: Final = max(concurrency // 4, 1)
-        # Attempts under way, with their start, by endpoint.
+        self._platform: Final = PlatformShare(
+            _most_of(concurrency), _most_of(self._others_limit), _most_of(self._failing_limit)
+        )
+        # Attempts under way, with their start, by endpoint; the platforms of these endpoints.
         self._sending: Final[dict[Id, dict[Id, float]]] = defaultdict(dict)
+        self._platform_of: Final[dict[Id, Id]] = {}
         self._busy: Final[Counter[Queue]] = Counter()
-        self._quick: Final[set[Id]] = set()
         self._failing: Final[set[Id]] = set()  # Only endpoints with an attempt under way.
-        self._turns: Final[dict[Id, int]] = {}  # The last turn of each endpoint, oldest first.
+        # Each in the order in which they were noted, oldest first.
+        self._quick: Final[dict[Id, None]] = {}
+        self._turns: Final[dict[Id, int]] = {}  # The last turn of each endpoint.
+        self._platform_turns: Final[dict[Id, int]] = {}
         self._turn = 0
 
     def capacity(self, now: float) -> Capacity:
@@ -76,7 +87,24 @@ class FairShare:
             failing=max(left_for_failing, 0),
             busy=frozenset(self._busy),
             turns=dict(self._turns),
+            platform=self._platform,
+            platforms=self._platforms(quick),
+            platform_turns=dict(self._platform_turns),
         )
+
+    def _platforms(self, quick: Collection[Id]) -> dict[Id, PlatformShare]:
+        """Return what platforms with attempts under way may have besides."""
+        left = dict.fromkeys(self._platform_of.values(), self._platform)
+        for endpoint, attempts in self._sending.items():
+            platform, count = self._platform_of[endpoint], len(attempts)
+            total, others, failing = left[platform]
+            if endpoint in quick:
+                left[platform] = PlatformShare(total - count, others, failing)
+            elif endpoint in self._failing:
+                left[platform] = PlatformShare(total - count, others, failing - count)
+            else:
+                left[platform] = PlatformShare(total - count, others - count, failing)
+        return left
 
     def start(self, deliveries: Sequence[Delivery], now: float) -> None:
         """Note that attempts of `deliveries` start."""
@@ -84,13 +112,12 @@ class FairShare:
         for delivery in deliveries:
             endpoint_id = delivery.endpoint_id
             self._sending[endpoint_id][delivery.id] = now
+            self._platform_of[endpoint_id] = delivery.platform_id
             self._busy[delivery.queue] += 1
             if delivery.failing_since is not None:
                 self._failing.add(endpoint_id)
-            self._turns.pop(endpoint_id, None)
-            self._turns[endpoint_id] = self._turn
-        while len(self._turns) > _TURN_LIMIT:
-            del self._turns[next(iter(self._turns))]
+            _remember(self._turns, endpoint_id, self._turn)
+            _remember(self._platform_turns, delivery.platform_id, self._turn)
 
     def finish(self, delivery: Delivery) -> None:
         """Note that the attempt of `delivery` has ended."""
@@ -101,18 +128,32 @@ class FairShare:
         sending.pop(delivery.id, None)
         if not sending:
             del self._sending[delivery.endpoint_id]
+            self._platform_of.pop(delivery.endpoint_id, None)
             self._failing.discard(delivery.endpoint_id)
 
     def note_response(self, endpoint_id: Id, *, is_quick: bool) -> None:
         """Note whether an endpoint responded quickly."""
         if is_quick:
-            self._quick.add(endpoint_id)
+            _remember(self._quick, endpoint_id, None)
         else:
-            self._quick.discard(endpoint_id)
+            self._quick.pop(endpoint_id, None)
 
     def _is_stuck(self, endpoint_id: Id, now: float) -> bool:
         # A quick endpoint that has become slow gets no more attempts until it responds.
         return any(now - since > SLOW_S for since in self._sending.get(endpoint_id, {}).values())
+
+
+def _most_of(threads: int) -> int:
+    """Return how many of `threads` one platform may have."""
+    return max(threads * 3 // 4, 1)
+
+
+def _remember(values: dict[Id, Value], key: Id, value: Value) -> None:
+    """Set the value of `key` as the last one; the first of too many is forgotten."""
+    values.pop(key, None)
+    values[key] = value
+    if len(values) > _REMEMBERED:
+        del values[next(iter(values))]
 
 
 class RequestedTestsShare:
