@@ -9,9 +9,14 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from cardledger.ledger.storage.ids import first_id_at
+from cardledger.schema.ids import Id
 
 PAGE: Final = 1_000
 """Deliveries that one statement deletes at most."""
+
+FIRST: Final = Id(bytes(16))
+"""Before the id of every delivery."""
+
 
 # Ids of deliveries begin with their time. A delivery that is being requested again is locked, and
 # skipped; so are those that another process deletes.
@@ -19,7 +24,7 @@ _DELETE: Final = text(
     """
     WITH old AS (
         SELECT id, customer_id FROM webhook_deliveries
-        WHERE id < :before AND state <> 'PENDING' ORDER BY id LIMIT :page
+        WHERE id > :after AND id < :before AND state <> 'PENDING' ORDER BY id LIMIT :page
         FOR UPDATE SKIP LOCKED
     ), deleted AS (
         DELETE FROM webhook_deliveries w USING old
@@ -29,21 +34,24 @@ _DELETE: Final = text(
         DELETE FROM webhook_attempts a USING deleted d
         WHERE a.delivery_id = d.id AND a.customer_id = d.customer_id
     )
-    SELECT count(*) FROM deleted
+    SELECT id FROM deleted
     """
 )
 
 _DELETE_CREDENTIALS: Final = text("SELECT delete_expired_credentials(:page)")
 
 
-def delete_old(connection: Connection, *, before: datetime, page: int = PAGE) -> int:
-    """Delete deliveries from before a time that are over, with their attempts; return how many.
+def delete_old(
+    connection: Connection, *, before: datetime, after: Id = FIRST, page: int = PAGE
+) -> Id | None:
+    """Delete deliveries from before a time that are over, with their attempts.
 
-    At most a `page` of them; fewer: there are no more, except locked ones.
+    At most a `page` of them, the next ones `after` an id: those before it are not read again.
+    Returns the last id of a whole page; None: there are no more, except locked ones.
     """
-    values = {"before": first_id_at(before), "page": page}
-    count: int = connection.execute(_DELETE, values).scalar_one()
-    return count
+    values = {"before": first_id_at(before), "after": after, "page": page}
+    deleted = [key for (key,) in connection.execute(_DELETE, values)]
+    return max(deleted) if len(deleted) == page else None
 
 
 def delete_expired_credentials(connection: Connection, *, page: int = PAGE) -> int:

@@ -20,7 +20,7 @@ from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.webhooks.retention import Retention
 from tests.databases import as_role
-from tests.waiting import eventually
+from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
@@ -125,6 +125,34 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(
 
     assert first == 5
     assert not kept(world, "webhook_deliveries", "id")
+
+
+def test_a_run_deletes_more_after_one_that_was_not_enough(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    for _ in range(70):
+        deliver(world, platform, "DELIVERED", OLD)
+    pages = keeper(senders, page=1)
+
+    left = []
+    for _ in range(3):
+        pages.run()
+        left.append(len(kept(world, "webhook_deliveries", "id")))
+
+    assert left == [60, 40, 0]
+
+
+def test_nothing_is_deleted_after_the_stop(world: World, platform: Id, senders: Engine) -> None:
+    for _ in range(60):
+        deliver(world, platform, "DELIVERED", OLD)
+    pages = keeper(senders, page=1)
+    pages.start()
+    pages.stop(limit_s())
+    before = kept(world, "webhook_deliveries", "id")
+
+    pages.run()
+
+    assert kept(world, "webhook_deliveries", "id") == before != set()
 
 
 def test_the_process_that_sends_webhooks_deletes_what_is_old(

@@ -5,16 +5,20 @@ Source: docs/decisions/0053-retention.md
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
+from threading import Event
+from time import monotonic
 from typing import Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from cardledger.ledger.webhooks import retention, signing_keys
+from cardledger.schema.ids import Id
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 EVERY_S: Final = 10.0
-_PAGES: Final = 10  # In a run, so that a long backlog does not take the database's time.
+_PAGES: Final = 10  # In a run; twice as many in each run after one that was not enough.
+_PAGES_LIMIT: Final = 10_000
+_RUN_S: Final = EVERY_S / 2  # So that a long backlog does not take all of the database's time.
 
 
 class Retention:
@@ -28,14 +32,13 @@ class Retention:
         clock: Callable[[], datetime],
         page: int = retention.PAGE,
     ) -> None:
-        """Delete deliveries older than `kept` by `clock`, not before `start`.
-
-        Of each kind ten pages at most a run.
-        """
+        """Delete deliveries older than `kept`; not before `start`."""
         self._engine: Final = engine
         self._kept: Final = kept
         self._clock: Final = clock
         self._page: Final = page
+        self._pages = _PAGES
+        self._stopping: Final = Event()
         self._task: Final = PeriodicTask("retention", self.run, every_s=EVERY_S)
 
     def start(self) -> None:
@@ -44,21 +47,35 @@ class Retention:
         self._task.wake()
 
     def stop(self, timeout_s: float) -> None:
-        """Let the present run end, for `timeout_s` at most."""
+        """Let the present page end, for `timeout_s` at most."""
+        self._stopping.set()
         self._task.stop(timeout_s)
 
     def run(self) -> bool:
         """Delete what is due, within the bounds of a run; the next run goes on."""
-        before = self._clock() - self._kept
-        self._in_pages(partial(retention.delete_old, before=before, page=self._page))
+        is_done = self._delete_deliveries()
+        self._pages = _PAGES if is_done else min(self._pages * 2, _PAGES_LIMIT)
         # Last: where it fails, as without the right of schema 0137, deliveries are deleted.
         with self._engine.begin() as connection:
             signing_keys.delete_ended(connection, at=self._clock())
-        self._in_pages(partial(retention.delete_expired_credentials, page=self._page))
+        self._delete_credentials()
         return False
 
-    def _in_pages(self, delete: Callable[[Connection], int]) -> None:
-        for _ in range(_PAGES):
+    def _delete_deliveries(self) -> bool:
+        """Delete pages of deliveries; return whether none is left."""
+        before, deadline = self._clock() - self._kept, monotonic() + _RUN_S
+        after: Id | None = retention.FIRST
+        for number in range(self._pages):
+            if after is None or self._stopping.is_set() or (number and monotonic() > deadline):
+                break
             with self._engine.begin() as connection:  # Each page: its locks are short.
-                if delete(connection) < self._page:
+                after = retention.delete_old(
+                    connection, before=before, after=after, page=self._page
+                )
+        return after is None
+
+    def _delete_credentials(self) -> None:
+        for _ in range(_PAGES):
+            with self._engine.begin() as connection:
+                if retention.delete_expired_credentials(connection, page=self._page) < self._page:
                     return
