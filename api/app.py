@@ -96,6 +96,7 @@ from cardledger.ledger.sandbox import adapters as sandbox_adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
+from cardledger.ledger.webhooks.backlogs import WAITING_LIMIT
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
@@ -178,6 +179,7 @@ class ApiConfig:
     rate_limit: str = sliding_window.OFF
     failure_limit: str = sliding_window.OFF
     in_progress_limit: int = DEFAULT_LIMIT
+    webhook_waiting_limit: int = WAITING_LIMIT
     slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
     document_bytes: int = 10 * 2**30  # Of a platform.
@@ -330,6 +332,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 client=client,
                 in_flight=InFlight(),
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
+                webhook_waiting_limit=config.webhook_waiting_limit,
                 turns=Turns(),
                 loop_turns=LoopTurns(),
                 slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),

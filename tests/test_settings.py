@@ -265,6 +265,7 @@ def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.Monk
         "CARDLEDGER_END_USER_TERMS_URL": "https://ledger.example.com/terms",
         "CARDLEDGER_END_USER_TERMS_VERSION": "2026-01",
         "CARDLEDGER_WEBHOOK_RETENTION_DAYS": "15",
+        "CARDLEDGER_WEBHOOK_WAITING_LIMIT": "1600",
     }
     for name, value in given.items():
         monkeypatch.setenv(name, value)
@@ -284,6 +285,7 @@ def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.Monk
     assert (limits.head_timeout_s, limits.body_timeout_s, limits.stall_timeout_s) == (11, 12, 13)
     assert limits.keep_alive_s == 14
     assert worker.webhook_retention == timedelta(days=15)
+    assert (api.webhook_waiting_limit, worker.webhook_waiting_limit) == (1600, 1600)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "unix"])

@@ -98,6 +98,7 @@ class Services:
     client: Client
     in_flight: InFlight
     webhook_tests: ConcurrencyLimit
+    webhook_waiting_limit: int  # Of a platform.
     turns: Turns
     slots: FairSlots
     loop_turns: LoopTurns

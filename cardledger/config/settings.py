@@ -315,6 +315,14 @@ class Settings(BaseSettings):
         description="Days after which a delivery of a webhook is deleted with its attempts, unless"
         " it is still to be sent.",
     )
+    webhook_waiting_limit: int = Field(
+        default=100_000,
+        ge=1_000,
+        le=100_000_000,
+        description="Deliveries of webhooks of a platform that may wait. While as many wait, an"
+        " endpoint that has more than a hundredth of them gets no new ones; what it misses is kept"
+        " for replays.",
+    )
     quote_retention_days: int = Field(
         default=30,
         ge=1,

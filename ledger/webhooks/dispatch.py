@@ -1,12 +1,15 @@
 """Dispatch of the outbox: each webhook becomes one delivery per enabled endpoint that subscribes.
 
-Disabled endpoints have no deliveries, except those that collect webhooks. For all others that
-subscribe, and for a platform without endpoints, the webhook is stored once, without an endpoint; a
-replay copies it (`replays`). The body is rendered here, once: every attempt sends the same bytes.
+Disabled endpoints have no deliveries, except those that collect webhooks, and endpoints of a
+platform with too many waiting deliveries may have none (`backlogs`). For all others that subscribe,
+and for a platform without endpoints, the webhook is stored once, without an endpoint; a replay
+copies it (`replays`). The body is rendered here, once: every attempt sends the same bytes.
 Source: docs/decisions/0043-webhook-tests.md
 """
 
-from collections import defaultdict
+import heapq
+import itertools
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -20,8 +23,10 @@ from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import beside, numbered_ids
-from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
+from cardledger.ledger.webhooks import outbox_claims
+from cardledger.ledger.webhooks.backlogs import Backlogs
 from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
+from cardledger.ledger.webhooks.outbox_claims import Row, Turns
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
 
@@ -36,19 +41,6 @@ class Dispatched(NamedTuple):
     rows: int
     deliveries: int
     has_more: bool
-
-
-class _Row(NamedTuple):
-    """A row of the outbox."""
-
-    id: Id
-    customer_id: Id
-    platform_id: Id
-    type: str
-    subject_id: Id
-    sequence: int | None
-    data: dict[str, Any] | None
-    recorded_at: datetime
 
 
 class _Endpoint(NamedTuple):
@@ -66,7 +58,7 @@ class _Rendered(NamedTuple):
     """A row, its body and an endpoint that receives it; None: it is stored for replays."""
 
     id: Id
-    row: _Row
+    row: Row
     body: str
     endpoint: _Endpoint | None
 
@@ -83,20 +75,30 @@ _DELETE_OUTBOX: Final = """
 """
 
 
-def dispatch(connection: Connection, *, limit: int, at: datetime) -> Dispatched:
+def dispatch(
+    connection: Connection,
+    *,
+    limit: int,
+    at: datetime,
+    turns: Turns | None = None,
+    backlogs: Backlogs | None = None,
+) -> Dispatched:
     """Turn the oldest rows of the outbox into deliveries, at most `limit` of each.
 
-    A platform with many endpoints takes more dispatches, not longer ones. A row that cannot be
-    rendered stays in the outbox, is logged and counted, and is retried after a minute behind all
-    new rows, so that it delays no other row. The number of statements is the same for 1 row and
-    for 500. `DISPATCH_LOCK` lets one dispatcher run at a time: a second one could overtake the
-    first with the next event of a resource.
+    A platform with many endpoints takes more dispatches, not longer ones, and shares them with the
+    others. `turns` and `backlogs` are what the process remembers of its dispatches. A row that
+    cannot be rendered stays in the outbox, is logged and counted, and is retried after a minute
+    behind all new rows, so that it delays no other row. The number of statements is the same for 1
+    row and for 500. `DISPATCH_LOCK` lets one dispatcher run at a time: a second one could overtake
+    the first with the next event of a resource.
     """
     driver = driver_of(connection)
-    claimed = _claim_outbox(driver, limit, at)
+    turns, backlogs = turns or Turns(), backlogs or Backlogs()
+    claimed = outbox_claims.claim(driver, limit, at, in_turns=turns.take())
     if not claimed:
+        turns.note((), (), has_more=False)
         return Dispatched(0, 0, has_more=False)
-    fanned_out = _fan_out(driver, claimed, limit, at)
+    fanned_out = _fan_out(driver, claimed, limit, at, backlogs)
     rendered = _render(driver, [row for row, _ in fanned_out])
     deliveries = list(_deliveries(fanned_out, rendered))
     done = [row for row, _ in fanned_out if row.id in rendered]
@@ -110,34 +112,13 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> Dispatched:
         if done:
             driver.execute(_DELETE_OUTBOX, _keys(done))
     has_more = len(claimed) == limit or len(fanned_out) < len(claimed)
+    turns.note(claimed, [row for row, _ in fanned_out], has_more=has_more)
     return Dispatched(len(fanned_out), len(deliveries), has_more=has_more)
 
 
 def wants(event_types: Collection[str], kind: str) -> bool:
     """Return whether `event_types` selects `kind`: by name, by `<GROUP>.*`, or by being empty."""
     return not event_types or kind in event_types or f"{kind.partition('.')[0]}.*" in event_types
-
-
-# Postponed rows come last: enough of them would otherwise delay all new rows. The first half ends
-# before the second begins, so no row is locked that is not claimed.
-_CLAIM_OUTBOX: Final = """
-    SELECT * FROM (
-        SELECT id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at
-        FROM outbox WHERE retry_at IS NULL
-        ORDER BY id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-    ) fresh UNION ALL SELECT * FROM (
-        SELECT id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at
-        FROM outbox WHERE retry_at <= %(at)s
-        ORDER BY retry_at, id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-    ) postponed LIMIT %(limit)s
-"""
-
-
-def _claim_outbox(driver: psycopg.Connection[Any], limit: int, at: datetime) -> list[_Row]:
-    with driver.pipeline(), driver.cursor(binary=True) as cursor:
-        driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
-        cursor.execute(_CLAIM_OUTBOX, {"limit": limit, "at": at})
-        return sorted(map(_Row._make, cursor.fetchall()))
 
 
 _ENDPOINTS: Final = """
@@ -148,45 +129,100 @@ _ENDPOINTS: Final = """
 """
 
 
+_FannedOut = list[tuple[Row, list[_Endpoint | None]]]
+
+
 def _fan_out(
-    driver: psycopg.Connection[Any], rows: Sequence[_Row], limit: int, at: datetime
-) -> list[tuple[_Row, list[_Endpoint | None]]]:
+    driver: psycopg.Connection[Any],
+    rows: Sequence[Row],
+    limit: int,
+    at: datetime,
+    backlogs: Backlogs,
+) -> _FannedOut:
     """Return the first of `rows` with their endpoints: one row, or more within `limit` deliveries.
 
     An ordered delivery takes an advisory lock, and PostgreSQL has some thousands of locks in all.
+    Shape: as many deliveries of each platform, unless it has fewer; in the order of `rows`.
     """
-    by_platform: dict[Id, list[_Endpoint]] = defaultdict(list)
-    arguments = {"platforms": list({row.platform_id for row in rows}), "at": at}
+    by_platform = _endpoints(driver, {row.platform_id for row in rows}, at)
+    endpoints = {platform: [one.id for one in own] for platform, own in by_platform.items()}
+    backlogs.look(driver, endpoints)
+    fanned_out: _FannedOut = []
+    size = 0
+    queues = _Queues(rows)
+    while (row := queues.next()) is not None:
+        receivers = _receivers(by_platform[row.platform_id], row, backlogs)
+        size += len(receivers)
+        if fanned_out and size > limit:
+            break
+        fanned_out.append((row, receivers))
+        queues.note(row, len(receivers))
+        for endpoint in receivers:
+            if endpoint is not None:
+                backlogs.add(row.platform_id, endpoint.id)
+    return sorted(fanned_out, key=_key)
+
+
+def _key(fanned_out: tuple[Row, Sequence[_Endpoint | None]]) -> tuple[Id, Id]:
+    return fanned_out[0].id, fanned_out[0].customer_id
+
+
+def _endpoints(
+    driver: psycopg.Connection[Any], platforms: Collection[Id], at: datetime
+) -> dict[Id, list[_Endpoint]]:
+    """Return the endpoints of each of `platforms`."""
+    by_platform: dict[Id, list[_Endpoint]] = {platform: [] for platform in platforms}
+    arguments = {"platforms": list(platforms), "at": at}
     with driver.cursor(binary=True) as cursor:
         for columns in cursor.execute(_ENDPOINTS, arguments):
             endpoint = _Endpoint._make(columns)
             by_platform[endpoint.platform_id].append(endpoint)
-    fanned_out: list[tuple[_Row, list[_Endpoint | None]]] = []
-    size = 0
-    for row in rows:
-        subscribers = _receivers(by_platform[row.platform_id], row)
-        size += len(subscribers)
-        if fanned_out and size > limit:
-            break
-        fanned_out.append((row, subscribers))
-    return fanned_out
+    return by_platform
 
 
-def _receivers(endpoints: Sequence[_Endpoint], row: _Row) -> list[_Endpoint | None]:
+class _Queues:
+    """Rows by platform: next is the oldest of the platform with the fewest deliveries so far."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows: Final[dict[Id, deque[Row]]] = defaultdict(deque)
+        for row in rows:
+            self._rows[row.platform_id].append(row)
+        # Of platforms with as many, the one whose last turn is longest ago.
+        self._turn: Final = itertools.count()
+        self._heap: Final = [(0, next(self._turn), platform) for platform in self._rows]
+
+    def next(self) -> Row | None:
+        return self._rows[self._heap[0][2]][0] if self._heap else None
+
+    def note(self, row: Row, deliveries: int) -> None:
+        """Remove `row`, the next one, which has that many deliveries."""
+        size, _, platform = heapq.heappop(self._heap)
+        queue = self._rows[platform]
+        queue.popleft()
+        if queue:
+            heapq.heappush(self._heap, (size + deliveries, next(self._turn), row.platform_id))
+
+
+def _receivers(
+    endpoints: Sequence[_Endpoint], row: Row, backlogs: Backlogs
+) -> list[_Endpoint | None]:
     """Return the endpoints that receive `row`; None among them: it is stored for replays."""
     subscribers = [endpoint for endpoint in endpoints if _subscribes(endpoint, row)]
-    is_test = row.type == WebhookType.TEST
-    receivers: list[_Endpoint | None] = [
+    if row.type == WebhookType.TEST:
+        receivers: list[_Endpoint | None] = [one for one in subscribers if one.is_enabled]
+        return receivers if endpoints else [None]
+    receivers = [
         endpoint
         for endpoint in subscribers
-        if endpoint.is_enabled or (endpoint.collects and not is_test)
+        if (endpoint.is_enabled or endpoint.collects)
+        and backlogs.has_room(row.platform_id, endpoint.id)
     ]
-    is_missed = len(receivers) < len(subscribers) and not is_test
+    is_missed = len(receivers) < len(subscribers)
     return [*receivers, None] if is_missed or not endpoints else receivers
 
 
 def _deliveries(
-    fanned_out: Sequence[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[Id, str]
+    fanned_out: Sequence[tuple[Row, Sequence[_Endpoint | None]]], bodies: Mapping[Id, str]
 ) -> Iterator[_Rendered]:
     for key, (row, endpoints) in zip(numbered_ids(len(fanned_out)), fanned_out, strict=True):
         for endpoint in endpoints if row.id in bodies else ():
@@ -202,7 +238,7 @@ def delivery_id(near: Id, webhook: Id, endpoint: Id | None) -> Id:
     return beside(near, webhook, endpoint or Id(bytes(16)))
 
 
-def _subscribes(endpoint: _Endpoint, row: _Row) -> bool:
+def _subscribes(endpoint: _Endpoint, row: Row) -> bool:
     match row.type:
         case WebhookType.TEST:
             return endpoint.id == row.subject_id
@@ -212,14 +248,14 @@ def _subscribes(endpoint: _Endpoint, row: _Row) -> bool:
             return wants(endpoint.event_types, row.type)
 
 
-def _keys(rows: Sequence[_Row]) -> dict[str, pg_arrays.Array]:
+def _keys(rows: Sequence[Row]) -> dict[str, pg_arrays.Array]:
     return {
         "ids": pg_arrays.uuids([row.id for row in rows]),
         "customers": pg_arrays.uuids([row.customer_id for row in rows]),
     }
 
 
-def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[Id, str]:
+def _render(driver: psycopg.Connection[Any], rows: Sequence[Row]) -> dict[Id, str]:
     folded = _fold(driver, rows)
     bodies: dict[Id, str] = {}
     for row in rows:
@@ -235,7 +271,7 @@ def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[Id, s
     return bodies
 
 
-def _fold(driver: psycopg.Connection[Any], rows: Iterable[_Row]) -> dict[history.Version, RollUp]:
+def _fold(driver: psycopg.Connection[Any], rows: Iterable[Row]) -> dict[history.Version, RollUp]:
     versions = [
         (row.subject_id, row.sequence)
         for row in rows
@@ -272,7 +308,7 @@ def _fold_one(
         return ()
 
 
-def _body(row: _Row, folded: Mapping[history.Version, RollUp]) -> str:
+def _body(row: Row, folded: Mapping[history.Version, RollUp]) -> str:
     data = row.data
     if data is None:
         if row.sequence is None:

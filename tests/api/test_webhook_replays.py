@@ -63,6 +63,32 @@ def test_a_replay_waits_for_the_dispatch_that_has_read_its_endpoint_as_disabled(
         assert ok(replay())["count"] == 1
 
 
+def test_a_replay_is_refused_while_as_many_deliveries_wait_as_may(
+    root: str, api_config: ApiConfig, database_url: str
+) -> None:
+    waiting = """
+        INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+            next_attempt_at, created_at, webhook_id, endpoint_id)
+        SELECT gen_random_uuid(), gen_random_uuid(), %s, 'CARD.STATE_CHANGE', gen_random_uuid(),
+            '{}', 'PENDING', now() + interval '1 day', now(), gen_random_uuid(), gen_random_uuid()
+        FROM generate_series(1, %s)
+    """
+    with (
+        server(replace(api_config, webhook_waiting_limit=5)) as limited,
+        Api(limited, new_tenant(database_url)) as own,
+        Api(root, own.tenant) as unlimited,
+        psycopg.connect(database_url, autocommit=True) as connection,
+    ):
+        connection.execute(waiting, [own.tenant.platform_id, 4])
+        ok(own.post("/webhooks/replay", {"since": SINCE}))
+        connection.execute(waiting, [own.tenant.platform_id, 1])
+
+        refusal = own.post("/webhooks/replay", {"since": SINCE})
+
+        assert refused(refusal, 409, "CONFLICT")["details"] == {"limit": 5}
+        ok(unlimited.post("/webhooks/replay", {"since": SINCE}))
+
+
 @pytest.mark.usefixtures("root")  # Its worker sends.
 def test_an_endpoint_comes_back_in_order(
     root: str, api_config: ApiConfig, receiver: Receiver

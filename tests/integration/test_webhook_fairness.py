@@ -1,6 +1,7 @@
 """One endpoint or row never delays the others: many endpoints, unreachable ones, bad rows."""
 
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,10 +11,12 @@ from sqlalchemy import insert
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks.leases import Capacity
 from cardledger.schema import tables
+from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply
 from tests.integration.test_webhook_endpoints import own_secret, sequences, state_of
-from tests.integration.test_webhooks import World, at_least, connected, world_in
+from tests.integration.test_webhooks import Platform, World, at_least, connected, world_in
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
 
@@ -121,6 +124,137 @@ def test_a_long_backlog_of_quick_endpoints_does_not_delay_others(
         receiver.wait_for(at_least(1))
 
         assert len(busy.received) < 300, "half of the older deliveries"
+
+
+def emit_many(world: World, platform: Platform, count: int, **other: object) -> list[Id]:
+    """Emit that many webhooks, numbered from 1, in one statement; return their ids."""
+    keys = [new_id() for _ in range(count)]
+    rows = [
+        {
+            "id": key,
+            "customer_id": new_id(),
+            "platform_id": platform.id,
+            "type": "CARD.STATE_CHANGE",
+            "subject_id": new_id(),
+            "sequence": number,
+            "data": {"sequence": number},
+            "recorded_at": world.clock(),
+        }
+        for number, key in enumerate(keys, 1)
+    ]
+    with world.engine.begin() as connection:
+        connection.execute(insert(tables.outbox), [row | other for row in rows])
+    return keys
+
+
+def platform_with(world: World, endpoints: int, **other: object) -> Platform:
+    platform = world.platform()
+    for number in range(endpoints):
+        world.endpoint(platform, f"https://hooks.example.com/{number}", **other)
+    return platform
+
+
+def test_a_platform_with_many_endpoints_does_not_delay_the_dispatch_of_another(
+    world: World,
+) -> None:
+    busy = platform_with(world, 20)
+    other = world.platform("https://hooks.example.com/")
+    sender = world.sender()
+    emit_many(world, busy, 600)  # More than a dispatch claims; it has 25 of them.
+    sender.dispatch()
+    key = world.emit(other)
+
+    sender.dispatch()
+
+    assert world.deliveries(key)
+
+
+def test_webhooks_of_a_resource_stay_in_order_whatever_turns_are_taken(world: World) -> None:
+    busy = platform_with(world, 20, mode="FIFO")
+    other = platform_with(world, 3)
+    subject = new_id()
+    sender = world.sender()
+    keys = emit_many(world, busy, 120, subject_id=subject)
+    dispatched: list[Id] = []
+    while world.waiting():
+        emit_many(world, other, 40)
+        sender.dispatch()
+        found = [key for key in keys[len(dispatched) :] if world.deliveries(key)]
+        dispatched += found
+
+        assert dispatched == keys[: len(dispatched)]
+
+
+def test_platforms_share_a_dispatch_by_their_deliveries(world: World) -> None:
+    busy = platform_with(world, 50)
+    other = world.platform("https://hooks.example.com/")
+    keys = []
+    for _ in range(40):
+        world.emit(busy)
+        keys.append(world.emit(other))
+
+    world.dispatch(limit=100)
+
+    assert all(world.deliveries(key) for key in keys)
+
+
+def test_a_platform_with_many_endpoints_gets_every_second_attempt_beside_one_with_one(
+    world: World,
+) -> None:
+    busy = platform_with(world, 20)
+    other = world.platform("https://hooks.example.com/")
+    for _ in range(3):
+        world.emit(busy)
+    world.clock.advance(seconds=1)
+    emit_many(world, other, 4)
+    while world.dispatch():
+        pass
+
+    claimed = world.claim(Capacity(total=8, share=4, shares={}, others=8, failing=8, busy=()))
+
+    assert Counter(delivery.platform_id for delivery in claimed) == {busy.id: 4, other.id: 4}
+
+
+def test_the_platform_whose_turn_is_longest_ago_is_next(world: World) -> None:
+    busy = platform_with(world, 5)
+    other = world.platform("https://hooks.example.com/")
+    assert other.endpoint is not None
+    world.emit(busy)
+    world.clock.advance(seconds=1)
+    world.emit(other)
+    world.dispatch()
+    room = Capacity(
+        total=1,
+        share=1,
+        shares={},
+        others=1,
+        failing=1,
+        busy=(),
+        turns={other.endpoint: 6},  # The endpoints of the busy platform never had one.
+        platform_turns={busy.id: 7, other.id: 6},
+    )
+
+    [claimed] = world.claim(room)
+
+    assert claimed.platform_id == other.id
+
+
+def test_a_platform_has_three_quarters_of_the_threads_for_slow_endpoints(
+    world: World, receiver: Receiver
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as deaf:
+        busy = world.platform()
+        for _ in range(20):
+            world.endpoint(busy, f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+        world.emit(busy)
+        sender = world.sender(timeout_s=limit_s(20), concurrency=16)
+        sender.run_once()
+        world.clock.advance(seconds=1)
+        key = world.emit(connected(world, receiver))
+
+        sender.run_once()
+
+        world.attempted(key)
 
 
 def test_a_gone_endpoint_that_cannot_be_disabled_yet_does_not_delay_others(

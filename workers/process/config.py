@@ -30,6 +30,7 @@ class WorkerConfig:
     webhook_timeout_s: float = 15.0
     webhook_retry_scale: float = 1.0
     webhook_retention: timedelta = WEBHOOKS_KEPT
+    webhook_waiting_limit: int = 100_000  # Of a platform.
     quote_retention: timedelta = QUOTES_KEPT
     sandbox: bool = True
     loopback_webhooks: bool = True  # In a sandbox only.

@@ -42,6 +42,7 @@ class WebhookWorker:
             timeout_s=config.webhook_timeout_s,
             retry_scale=config.webhook_retry_scale,
             every_s=config.sweep_interval_s,
+            waiting_limit=config.webhook_waiting_limit,
             allow_loopback=config.sandbox and config.loopback_webhooks,
             traces=_traces(config),
         )

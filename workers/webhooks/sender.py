@@ -19,8 +19,10 @@ from sqlalchemy import Engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints
+from cardledger.ledger.webhooks.backlogs import WAITING_LIMIT, Backlogs
 from cardledger.ledger.webhooks.dispatch import Dispatched
 from cardledger.ledger.webhooks.leases import AttemptResult
+from cardledger.ledger.webhooks.outbox_claims import Turns
 from cardledger.workers.metrics import counted
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
@@ -61,12 +63,15 @@ class Sender:
         retry_scale: float,
         every_s: float,
         concurrency: int = 64,
+        waiting_limit: int = WAITING_LIMIT,
         allow_loopback: bool = False,
         traces: TraceHints | None = None,
     ) -> None:
         """Build the parts; `start` starts them. Without wake-ups, poll `every_s`."""
         self._engine: Final = engine
         self._clock: Final = clock
+        self._turns: Final = Turns()
+        self._backlogs: Final = Backlogs(waiting_limit)
         self._disabler: Final = EndpointDisabler(engine, every_s=every_s)
         config = LaneConfig(
             name="webhooks",
@@ -140,7 +145,13 @@ class Sender:
     def dispatch(self) -> Dispatched:
         """Make deliveries of a batch of the outbox."""
         with self._engine.begin() as connection:
-            return webhook_dispatch.dispatch(connection, limit=DISPATCH_LIMIT, at=self._clock())
+            return webhook_dispatch.dispatch(
+                connection,
+                limit=DISPATCH_LIMIT,
+                at=self._clock(),
+                turns=self._turns,
+                backlogs=self._backlogs,
+            )
 
     def deliver(self) -> int:
         """Record finished attempts and start what is due; return how many were started."""

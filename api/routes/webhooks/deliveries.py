@@ -13,7 +13,7 @@ from cardledger.api.http.request_context import PlatformCall, PlatformContext, R
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.webhooks import deliveries, dispatch_lock, endpoints, replays
+from cardledger.ledger.webhooks import backlogs, deliveries, dispatch_lock, endpoints, replays
 from cardledger.ledger.webhooks.replays import NoEndpointError, Window
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Page, WebhookDeliveryId
@@ -174,7 +174,7 @@ async def _dispatch_under_way(call: RequestContext) -> str | None:
 @router.post(
     "/webhooks/replay",
     response_model=WebhookReplayed,
-    responses=error_responses(Code.REFERENCE_NOT_FOUND),
+    responses=error_responses(Code.REFERENCE_NOT_FOUND, Code.CONFLICT),
 )
 @requires(Permission.MANAGE, send=_replay)
 async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
@@ -185,11 +185,13 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     if it did not exist at the time. If that one is disabled, all of it waits in order until it is
     enabled; without `until`, new webhooks wait behind it for 24 hours. Webhook ids stay the same.
     One request replays about 10,000 deliveries at most, out of 100,000; `nextCursor` continues the
-    replay.
+    replay. While 100,000 deliveries of the platform wait, or as many as this installation allows,
+    it is a `CONFLICT`.
     """
     if body.until is not None and body.until < body.since:
         raise invalid_field("until", "must not be before since")
     await _check_endpoint(call, body.endpoint_id)
+    await _check_room(call)
     event = {"replay": body.model_dump(mode="json", by_alias=True)}
     return await _replay(call, await idempotency.settle(call, event))
 
@@ -207,6 +209,22 @@ async def _check_endpoint(call: PlatformContext, endpoint_id: Id | None) -> None
         )
     if endpoint is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
+
+
+async def _check_room(call: PlatformContext) -> None:
+    """Check that fewer deliveries of the platform wait than may.
+
+    Raises: ApiError CONFLICT.
+    """
+    limit = call.services.webhook_waiting_limit
+    async with call.reading() as connection:
+        is_full = await backlogs.is_full(connection, call.platform_id, limit)
+    if is_full:
+        message = (
+            f"{limit:,} webhook deliveries of this platform wait. Send the replay again when fewer"
+            " do: enable or delete the endpoints that they wait for, or make them respond."
+        )
+        raise ApiError(Code.CONFLICT, message, details={"limit": limit})
 
 
 async def _delivery_response(call: PlatformContext, delivery_id: Id) -> Response:

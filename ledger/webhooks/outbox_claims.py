@@ -1,0 +1,119 @@
+"""Claims of the outbox: a dispatch takes the oldest webhooks, or those of platforms in turn.
+
+The oldest cost least, and are fair while every dispatch takes all there are. Only where webhooks
+are left behind does it matter whose they are. So after a dispatch that left some, one claim in a
+quarter of a second takes turns: the oldest webhook of each platform, then another of each. Those of
+a platform stay in their order, and so those of a resource.
+Source: docs/decisions/0018-webhook-ordering.md, 0050-fair-shares.md
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from datetime import datetime
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
+from cardledger.schema.ids import Id
+
+TURN_INTERVAL_S: Final = 0.25
+"""How long the webhooks of another platform may wait behind those of one that has many."""
+
+TURN_DEPTH: Final = 20_000
+"""Webhooks in which a claim that takes turns looks for those of other platforms."""
+
+
+class Row(NamedTuple):
+    """A row of the outbox."""
+
+    id: Id
+    customer_id: Id
+    platform_id: Id
+    type: str
+    subject_id: Id
+    sequence: int | None
+    data: dict[str, Any] | None
+    recorded_at: datetime
+
+
+class Turns:
+    """Whether the next claim of a process takes turns, from what its last dispatch left behind."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """Know of nothing that was left behind. `clock` counts seconds."""
+        self._clock: Final = clock
+        self._takes = False
+        self._taken_at = float("-inf")
+        self._is_behind = False
+        self._are_several = False
+
+    def take(self) -> bool:
+        """Return whether the claim that begins now takes turns."""
+        is_due = self._are_several or self._clock() - self._taken_at >= TURN_INTERVAL_S
+        self._takes = self._is_behind and is_due
+        return self._takes
+
+    def note(self, claimed: Collection[Row], done: Collection[Row], *, has_more: bool) -> None:
+        """Note which rows were `claimed` and `done`, and whether the outbox has more."""
+        left = Counter(row.platform_id for row in claimed)
+        left.subtract(row.platform_id for row in done)
+        if self._takes:  # From its end, so that those that take long are not one after the other.
+            self._taken_at = self._clock()
+        self._is_behind = has_more
+        self._are_several = len(+left) > 1
+
+
+_COLUMNS: Final = "id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at"
+
+# Postponed rows come last: enough of them would otherwise delay all new rows. The first half ends
+# before the second begins, so no row is locked that is not claimed.
+_CLAIM: Final = f"""
+    SELECT * FROM (
+        {{fresh}}
+    ) fresh UNION ALL SELECT * FROM (
+        SELECT {_COLUMNS}
+        FROM outbox WHERE retry_at <= %(at)s
+        ORDER BY retry_at, id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) postponed LIMIT %(limit)s
+"""
+
+_OLDEST: Final = _CLAIM.format(
+    fresh=f"""
+        SELECT {_COLUMNS} FROM outbox WHERE retry_at IS NULL
+        ORDER BY id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    """
+)
+
+# Row by row, so that only those that are claimed are read whole and locked.
+_IN_TURNS: Final = _CLAIM.format(
+    fresh=f"""
+        SELECT o.* FROM (
+            SELECT id, customer_id FROM (
+                SELECT id, customer_id, row_number() OVER (
+                    PARTITION BY platform_id ORDER BY id, customer_id) AS place
+                FROM (
+                    SELECT id, customer_id, platform_id FROM outbox WHERE retry_at IS NULL
+                    ORDER BY id, customer_id LIMIT %(depth)s
+                ) oldest
+            ) placed
+            ORDER BY place, id, customer_id LIMIT %(limit)s
+        ) chosen
+        CROSS JOIN LATERAL (
+            SELECT {_COLUMNS} FROM outbox
+            WHERE id = chosen.id AND customer_id = chosen.customer_id FOR UPDATE SKIP LOCKED
+        ) o
+    """
+)
+
+
+def claim(
+    driver: psycopg.Connection[Any], limit: int, at: datetime, *, in_turns: bool
+) -> list[Row]:
+    """Wait for the turn to dispatch and lock rows of the outbox, at most `limit`, by their ids."""
+    values = {"limit": limit, "at": at, "depth": TURN_DEPTH}
+    with driver.pipeline(), driver.cursor(binary=True) as cursor:
+        driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+        cursor.execute(_IN_TURNS if in_turns else _OLDEST, values)
+        return sorted(map(Row._make, cursor.fetchall()))
