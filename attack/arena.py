@@ -18,7 +18,7 @@ import httpx2
 from typing_extensions import override
 
 from attack.judge import Measure, Strike, statuses_in_words
-from attack.measures import DOCUMENT_BYTES
+from attack.measures import DOCUMENT_BYTES, WAITING_DELIVERIES
 from attack.wire import Address, Answer, Connection, basic, request
 from benchmarks import workload
 from cardledger.api import BASE_PATH
@@ -55,8 +55,11 @@ class Stage(System):
         environment = super().environment(name)
         for variable in _DEFAULTS:
             environment.pop(variable, None)
-        bytes_of_documents = {"CARDLEDGER_DOCUMENT_BYTES": str(DOCUMENT_BYTES)}
-        return environment | bytes_of_documents | {"CARDLEDGER_CONSOLE": "act"}
+        few = {
+            "CARDLEDGER_DOCUMENT_BYTES": str(DOCUMENT_BYTES),
+            "CARDLEDGER_WEBHOOK_WAITING_LIMIT": str(WAITING_DELIVERIES),
+        }
+        return environment | few | {"CARDLEDGER_CONSOLE": "act"}
 
     def pids(self) -> list[int]:
         """Return the process ids of everything that runs, without children."""

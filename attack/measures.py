@@ -35,6 +35,9 @@ REJECTED_BYTES: Final = 3 * WHOLE_LIMIT
 DOCUMENT_BYTES: Final = 256 * _MEGABYTE
 """`CARDLEDGER_DOCUMENT_BYTES` of the attacked system: so few that an attack reaches them."""
 
+WAITING_DELIVERIES: Final = 10_000
+"""`CARDLEDGER_WEBHOOK_WAITING_LIMIT` of the attacked system, for the same reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:

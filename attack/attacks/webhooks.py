@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ from uuid import uuid4
 
 from attack.arena import Arena, Attack, cycle
 from attack.judge import Measure, Strike
+from attack.measures import WAITING_DELIVERIES
 from attack.victim import MERCHANT
+from benchmarks.results.figures import quantile
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
+from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Listener, Reply
 
@@ -22,10 +26,14 @@ PAUSE_LIMIT_S: Final = 5.0
 ROWS_LIMIT: Final = 1.0
 """Rows for each webhook whose endpoints are all disabled."""
 
+FIRST_ATTEMPT_LIMIT_S: Final = 3.0
+"""What 99 of 100 first attempts at the other platform's webhooks take at most."""
+
 _TESTS: Final = 100
 _HANG_S: Final = 60.0
 _FIRST_S: Final = 30.0
 _DISABLED: Final = 20
+_ENABLED: Final = ENDPOINT_LIMIT
 _DELETED: Final = 5
 _WAITING: Final = 30_000
 
@@ -134,6 +142,91 @@ async def _disabled(arena: Arena) -> Strike:
     )
 
 
+# Of every webhook about an authorization of the other platform, also of those that still wait: the
+# seconds from its event to its first attempt.
+_FIRST_ATTEMPTS: Final = """
+    SELECT extract(epoch FROM coalesce(a.attempted_at, now()) - recorded_at)::float8
+    FROM (
+        SELECT recorded_at, NULL::uuid AS delivery_id FROM outbox
+        WHERE platform_id = %(platform)s AND type = 'CARD_TRANSACTION.AUTHORIZED'
+        UNION ALL
+        SELECT (body::json ->> 'timestamp')::timestamptz, id FROM webhook_deliveries
+        WHERE endpoint_id = %(endpoint)s AND type = 'CARD_TRANSACTION.AUTHORIZED'
+    ) webhooks
+    LEFT JOIN webhook_attempts a USING (delivery_id)
+    WHERE coalesce(a.number, 1) = 1
+        AND recorded_at BETWEEN to_timestamp(%(began)s) AND to_timestamp(%(ended)s)
+"""
+
+_WAITING_NOW: Final = """
+    SELECT count(*) FROM webhook_deliveries WHERE platform_id = %s AND state = 'PENDING'
+"""
+
+
+async def _enabled(arena: Arena) -> Strike:
+    """Authorize in a loop with endpoints of which half hang, beside another platform's webhooks."""
+    card, amounts = cycle(arena.attacker.cards), itertools.cycle(range(100, 1000))
+
+    def authorization() -> bytes:
+        body = {"amount": next(amounts), "currency": {"code": "USD"}, "merchant": MERCHANT}
+        return arena.request("POST", f"/sandbox/cards/{card()}/simulate/authorization", body)
+
+    victim = arena.victim.authorization
+    with (
+        _hanging() as hanging,
+        Listener(lambda _headers, _body: Reply()) as quick,
+        Listener(lambda _headers, _body: Reply()) as listener,
+    ):
+        own = await arena.made("/webhooks/endpoints", {"url": listener.url}, by=victim)
+        endpoints = [
+            await arena.made("/webhooks/endpoints", {"url": (hanging if number % 2 else quick).url})
+            for number in range(_ENABLED)
+        ]
+        arena.begin()
+        flood = await arena.flood(authorization, 32)
+        arena.end()
+        # Those that still wait count with the time that they have waited until then.
+        await asyncio.sleep(2 * FIRST_ATTEMPT_LIMIT_S)
+        waiting, latencies = _webhooks_of_both(arena, _id(own["id"]))
+        for endpoint in endpoints:
+            await arena.call("DELETE", f"/webhooks/endpoints/{endpoint['id']}")
+        await arena.call("DELETE", f"/webhooks/endpoints/{own['id']}", by=victim)
+    slowest_s = quantile(latencies, 0.99) if latencies else math.inf
+    return flood.strike(
+        200,
+        429,
+        503,
+        processed=(200,),
+        proof=f"; {_ENABLED} enabled endpoints, {waiting:,} deliveries wait;"
+        f" {len(latencies):,} webhooks of the other platform",
+        measures=[
+            Measure(
+                name="other platform's first attempts, p99",
+                value=slowest_s,
+                limit=FIRST_ATTEMPT_LIMIT_S,
+                unit="s",
+            ),
+            # As many again: a hundredth for each endpoint.
+            Measure(name="waiting deliveries", value=waiting, limit=2 * WAITING_DELIVERIES),
+        ],
+    )
+
+
+def _webhooks_of_both(arena: Arena, endpoint: Id) -> tuple[int, list[float]]:
+    """Return the attacker's waiting deliveries, and the latencies of the other platform's."""
+    values = {
+        "platform": arena.victim.platform_id,
+        "endpoint": endpoint,
+        "began": arena.began,
+        "ended": arena.ended,
+    }
+    with arena.stage.connect() as connection:
+        rows = connection.execute(_FIRST_ATTEMPTS.encode(), values).fetchall()
+        found = connection.execute(_WAITING_NOW.encode(), [arena.attacker.platform_id]).fetchone()
+    assert found is not None
+    return found[0], [latency for (latency,) in rows]
+
+
 async def _until_dispatched(arena: Arena) -> None:
     """Wait, for some time at most, until the attacker's webhooks have been dispatched."""
     deadline = time.monotonic() + 60
@@ -240,6 +333,12 @@ ATTACKS: Final = (
         name="disabled endpoints",
         aim=f"{_DISABLED} disabled endpoints collect rows without limit",
         run=_disabled,
+    ),
+    Attack(
+        item="A6",
+        name="enabled endpoints",
+        aim=f"{_ENABLED} enabled endpoints, half of which hang, delay other platforms' webhooks",
+        run=_enabled,
     ),
     Attack(
         item="B12",
