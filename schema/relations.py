@@ -173,7 +173,7 @@ FUNCTIONS: Final = {
         "moved_of_break(uuid)",
     ),
     "0132": ("bank_findings(date)",),
-    "0143": ("delete_expired_credentials(integer)",),
+    "0142": ("delete_expired_credentials(integer)",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -57,7 +57,7 @@ def delete_old(
 def delete_expired_credentials(connection: Connection, *, page: int = PAGE) -> int:
     """Delete pages of card numbers and device codes that expired long ago; return how many.
 
-    A function of the database says how long they are kept (revision 0143), and its caller may
+    A function of the database says how long they are kept (revision 0142), and its caller may
     delete nothing else of these tables. At most a `page` of each.
     """
     count: int = connection.execute(_DELETE_CREDENTIALS, {"page": page}).scalar_one()

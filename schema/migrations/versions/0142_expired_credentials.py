@@ -8,7 +8,7 @@ from cardledger.schema.migrations.steps import (
     execute_alone,
 )
 
-revision = "0143"
+revision = "0142"
 down_revision = "0141"
 
 _INDEXES: Final = {
