@@ -65,11 +65,11 @@ class _Backlog:
     endpoints_counted_at: float | None = None
     had_share: set[Id] = field(default_factory=set)
 
-    def note(self, waiting: Mapping[Id, int], at: float) -> None:
-        """Note how many deliveries wait for endpoints."""
+    def note(self, waiting: Mapping[Id, int], share: int, at: float) -> None:
+        """Note how many deliveries wait for endpoints, each of which may have a `share`."""
         self.by_endpoint.update(waiting)
         self.endpoints_counted_at = at
-        self.had_share.clear()
+        self.had_share = {endpoint for endpoint, count in waiting.items() if count >= share}
 
 
 class Backlogs:
@@ -108,7 +108,8 @@ class Backlogs:
         values = {"endpoints": pg_arrays.uuids(every), "share": self._share}
         waiting = dict(driver.execute(_WAITING_BY_ENDPOINT, values, binary=True).fetchall())
         for platform, keys in wanted.items():
-            self._known[platform].note({key: waiting[key] for key in keys}, self._clock())
+            counts = {key: waiting[key] for key in keys}
+            self._known[platform].note(counts, self._share, self._clock())
 
     def has_room(self, platform: Id, endpoint: Id) -> bool:
         """Return whether one more delivery may wait for `endpoint` of a `platform` looked at."""

@@ -98,7 +98,7 @@ def dispatch(
     if not claimed:
         turns.note((), (), has_more=False)
         return Dispatched(0, 0, has_more=False)
-    fanned_out = _fan_out(driver, claimed, limit, at, backlogs)
+    fanned_out = _fan_out(driver, claimed, limit, at, turns=turns, backlogs=backlogs)
     rendered = _render(driver, [row for row, _ in fanned_out])
     deliveries = list(_deliveries(fanned_out, rendered))
     done = [row for row, _ in fanned_out if row.id in rendered]
@@ -132,11 +132,13 @@ _ENDPOINTS: Final = """
 _FannedOut = list[tuple[Row, list[_Endpoint | None]]]
 
 
-def _fan_out(
+def _fan_out(  # noqa: PLR0913 - what the process remembers, by name
     driver: psycopg.Connection[Any],
     rows: Sequence[Row],
     limit: int,
     at: datetime,
+    *,
+    turns: Turns,
     backlogs: Backlogs,
 ) -> _FannedOut:
     """Return the first of `rows` with their endpoints: one row, or more within `limit` deliveries.
@@ -149,7 +151,7 @@ def _fan_out(
     backlogs.look(driver, endpoints)
     fanned_out: _FannedOut = []
     size = 0
-    queues = _Queues(rows)
+    queues = _Queues(rows, turns)
     while (row := queues.next()) is not None:
         receivers = _receivers(by_platform[row.platform_id], row, backlogs)
         size += len(receivers)
@@ -181,15 +183,19 @@ def _endpoints(
 
 
 class _Queues:
-    """Rows by platform: next is the oldest of the platform with the fewest deliveries so far."""
+    """Rows by platform: next is the oldest of the platform with the fewest deliveries so far.
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    At first, of the one whose last dispatch is longest ago: a dispatch may have room for few.
+    """
+
+    def __init__(self, rows: Iterable[Row], turns: Turns) -> None:
         self._rows: Final[dict[Id, deque[Row]]] = defaultdict(deque)
         for row in rows:
             self._rows[row.platform_id].append(row)
         # Of platforms with as many, the one whose last turn is longest ago.
         self._turn: Final = itertools.count()
-        self._heap: Final = [(0, next(self._turn), platform) for platform in self._rows]
+        longest_ago_first = sorted(self._rows, key=turns.last)
+        self._heap: Final = [(0, next(self._turn), platform) for platform in longest_ago_first]
 
     def next(self) -> Row | None:
         return self._rows[self._heap[0][2]][0] if self._heap else None
@@ -215,7 +221,10 @@ def _receivers(
         endpoint
         for endpoint in subscribers
         if (endpoint.is_enabled or endpoint.collects)
-        and backlogs.has_room(row.platform_id, endpoint.id)
+        and (
+            row.type == WebhookType.INCOMING_PAYMENT_PENDING  # Its answer decides on a payment.
+            or backlogs.has_room(row.platform_id, endpoint.id)
+        )
     ]
     is_missed = len(receivers) < len(subscribers)
     return [*receivers, None] if is_missed or not endpoints else receivers

@@ -39,7 +39,10 @@ class Row(NamedTuple):
 
 
 class Turns:
-    """Whether the next claim of a process takes turns, from what its last dispatch left behind."""
+    """Whether the next claim of a process takes turns, and whose turn was when.
+
+    From what its last dispatches have done and left behind.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Know of nothing that was left behind. `clock` counts seconds."""
@@ -48,6 +51,12 @@ class Turns:
         self._taken_at = float("-inf")
         self._is_behind = False
         self._are_several = False
+        self._dispatches = 0
+        self._last: dict[Id, int] = {}  # Dispatch of each platform that something was left of.
+
+    def last(self, platform: Id) -> int:
+        """Return the number of the last dispatch that had rows of `platform`; 0: long ago."""
+        return self._last.get(platform, 0)
 
     def take(self) -> bool:
         """Return whether the claim that begins now takes turns."""
@@ -63,6 +72,12 @@ class Turns:
             self._taken_at = self._clock()
         self._is_behind = has_more
         self._are_several = len(+left) > 1
+        self._dispatches += 1
+        served = {row.platform_id for row in done}
+        self._last = {
+            platform: self._dispatches if platform in served else self.last(platform)
+            for platform in served | (+left).keys()
+        }
 
 
 _COLUMNS: Final = "id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at"

@@ -136,3 +136,20 @@ def test_a_platform_has_its_limit_of_tests_until_their_attempts_have_ended() -> 
     assert (during.total, during.share, during.shares) == (30, 2, {platform: 0})
     assert (between.total, between.shares) == (31, {platform: 1})
     assert (after.total, after.shares) == (32, {})
+
+
+def test_quick_endpoints_that_hang_leave_threads_to_another_platform() -> None:
+    fair_share = FairShare(64)
+    deliveries = []
+    for endpoint in (QUICK, SLOW):
+        fair_share.note_response(endpoint, is_quick=True)
+        deliveries += [
+            delivery(100 * endpoint[-1] + number, endpoint, platform=1) for number in range(16)
+        ]
+    fair_share.start(deliveries, now=0.0)
+
+    capacity = fair_share.capacity(1.5)
+
+    assert capacity.shares == {QUICK: 0, SLOW: 0}
+    assert (capacity.total, capacity.others) == (32, 8)
+    assert capacity.platforms[Id((1).to_bytes(16))].others <= 0

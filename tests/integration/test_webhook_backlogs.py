@@ -157,6 +157,21 @@ def test_the_test_of_a_new_endpoint_is_sent_whatever_waits(world: World) -> None
     assert receivers(world, key) == {platform.endpoint}
 
 
+def test_a_request_for_approval_is_sent_whatever_waits(world: World) -> None:
+    platform = world.platform("https://hooks.example.com/")
+    emit_many(world, platform, LIMIT)
+    dispatch_all(world, Backlogs(10**6))
+    backlogs = Backlogs(LIMIT)
+    dispatch_all(world, backlogs)
+    key = world.emit(platform, type="INCOMING_PAYMENT.PENDING")
+    other = world.emit(platform)
+
+    dispatch_all(world, backlogs)
+
+    assert platform.endpoint in receivers(world, key)
+    assert receivers(world, other) == {None}
+
+
 def test_a_platform_is_counted_again_at_its_limit_and_once_a_minute_only(
     world: World, app_database_url: DatabaseUrl
 ) -> None:

@@ -1,7 +1,7 @@
 """How the sender's threads are shared among platforms and endpoints, and whose turn it is."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
@@ -70,9 +70,12 @@ class FairShare:
         """Return how many attempts may start now, and for which endpoints."""
         quick = {endpoint for endpoint in self._quick if not self._is_stuck(endpoint, now)}
         others = [endpoint for endpoint in self._sending if endpoint not in quick]
-        failing = sum(len(self._sending[other]) for other in others if other in self._failing)
-        not_failing = sum(len(self._sending[other]) for other in others) - failing
-        left, left_for_failing = self._others_limit - not_failing, self._failing_limit - failing
+        failing = self._count([one for one in others if one in self._failing])
+        not_failing = self._count([one for one in others if one not in self._failing])
+        # Quick endpoints that hang are others from then on, with all of their attempts: not with
+        # more than their platform may have, or nothing would be left for those of another.
+        left = self._others_limit - _at_most(self._platform.others, not_failing)
+        left_for_failing = self._failing_limit - _at_most(self._platform.failing, failing)
         total = self._concurrency - sum(map(len, self._sending.values()))
         shares = {
             endpoint: max(self._quick_limit - len(self._sending.get(endpoint, ())), 0)
@@ -91,6 +94,13 @@ class FairShare:
             platforms=self._platforms(quick),
             platform_turns=dict(self._platform_turns),
         )
+
+    def _count(self, endpoints: Iterable[Id]) -> Counter[Id]:
+        """Return the attempts under way of `endpoints`, by platform."""
+        counts: Counter[Id] = Counter()
+        for endpoint in endpoints:
+            counts[self._platform_of[endpoint]] += len(self._sending[endpoint])
+        return counts
 
     def _platforms(self, quick: Collection[Id]) -> dict[Id, PlatformShare]:
         """Return what platforms with attempts under way may have besides."""
@@ -141,6 +151,11 @@ class FairShare:
     def _is_stuck(self, endpoint_id: Id, now: float) -> bool:
         # A quick endpoint that has become slow gets no more attempts until it responds.
         return any(now - since > SLOW_S for since in self._sending.get(endpoint_id, {}).values())
+
+
+def _at_most(limit: int, counts: Mapping[Id, int]) -> int:
+    """Return the sum of `counts`, of each `limit` at most."""
+    return sum(min(count, limit) for count in counts.values())
 
 
 def _most_of(threads: int) -> int:

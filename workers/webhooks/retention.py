@@ -55,7 +55,7 @@ class Retention:
         """Delete what is due, within the bounds of a run; the next run goes on."""
         is_done = self._delete_deliveries()
         self._pages = _PAGES if is_done else min(self._pages * 2, _PAGES_LIMIT)
-        # Last: where it fails, as without the right of schema 0137, deliveries are deleted.
+        # After them: where it fails, as without the right of schema 0137, they are deleted.
         with self._engine.begin() as connection:
             signing_keys.delete_ended(connection, at=self._clock())
         self._delete_credentials()
@@ -76,6 +76,8 @@ class Retention:
 
     def _delete_credentials(self) -> None:
         for _ in range(_PAGES):
+            if self._stopping.is_set():
+                return
             with self._engine.begin() as connection:
                 if retention.delete_expired_credentials(connection, page=self._page) < self._page:
                     return
