@@ -10,8 +10,8 @@ workers that are started later.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
@@ -28,7 +28,7 @@ from cardledger.schema.ids import Id
 SAMPLE: Final = 4
 """Cardholders whose messages are tried before their queues stop."""
 
-HELD_LIMIT: Final = 100
+HELD_LIMIT: Final = 1_000
 """Cardholders that wait alone in one lane; when more fail, their queues stop."""
 
 LAPSE_S: Final = 300.0
@@ -36,6 +36,7 @@ LAPSE_S: Final = 300.0
 
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0
+_RETRIES_EVERY_S: Final = 0.1  # Of different cardholders of a lane.
 _PLACE: Final = re.compile(r"^([0-9A-Z]{5}: .*) \(\w+\.py:\d+\)$")  # `describe` of an SQLSTATE.
 _log = structlog.get_logger()
 
@@ -54,6 +55,7 @@ class Stall:
     is_published: bool = False
     others_succeed: bool = False  # Since it failed first.
     since: float = 0.0  # By the monotonic clock.
+    is_adopted: bool = False  # From another worker; not tried here so far.
 
     @property
     def is_stop(self) -> bool:
@@ -76,6 +78,7 @@ class Stalls:
         self._clock: Final = clock
         self._lock: Final = Lock()
         self._stalls: Final[dict[_Place, Stall]] = {}
+        self._next_retries: Final[dict[Lane, float]] = {}
         self._ended: Final[set[_Place]] = set()  # Still in the table.
 
     # --- what may be decided -----------------------------------------------------------------
@@ -114,9 +117,12 @@ class Stalls:
 
     def due(self, lane: Lane, shards: Sequence[int]) -> Stall | None:
         """Return the cardholder in `shards` that is to be tried again, one at a time."""
+        now = self._clock()
         with self._lock:
+            if self._next_retries.get(lane, 0.0) > now:
+                return None
             first = min(self._held(lane, shards), key=lambda stall: stall.retry_at, default=None)
-        return first if first and first.retry_at <= self._clock() else None
+        return first if first and first.retry_at <= now else None
 
     def _held(self, lane: Lane, shards: Sequence[int]) -> list[Stall]:
         return [
@@ -145,7 +151,11 @@ class Stalls:
         return True
 
     def hold_again(self, stall: Stall, error: str) -> None:
-        """Let the cardholder of `stall`, which was tried again, wait longer."""
+        """Let the cardholder of `stall`, which was tried again, wait longer.
+
+        A batch was decided in vain: the next cardholder is tried a little later.
+        """
+        self._next_retries[stall.lane] = self._clock() + _RETRIES_EVERY_S
         self._add(stall.place, stall.message_id, error, delay_s=2 * _FIRST_DELAY_S)
 
     def stop(self, lane: Lane, shards: Iterable[int], failure: FailedError) -> None:
@@ -174,10 +184,15 @@ class Stalls:
         for message, cause in failed:
             cardholders[message.lane, cause].add(message.customer_id)
         with self._lock:
-            for stall in self._stalls.values():
-                if stall.customer_id is not None and not stall.others_succeed:
-                    cardholders[stall.lane, _cause(stall.error)].add(stall.customer_id)
+            for lane, customer_id, cause in self._unsuccessful():
+                cardholders[lane, cause].add(customer_id)
         return any(len(cardholders[message.lane, cause]) > 1 for message, cause in failed)
+
+    def _unsuccessful(self) -> Iterator[tuple[Lane, Id, str]]:
+        """Yield the cardholders who failed here, since when none of their lane has succeeded."""
+        for stall in self._stalls.values():
+            if stall.customer_id and not (stall.others_succeed or stall.is_adopted):
+                yield stall.lane, stall.customer_id, _cause(stall.error)
 
     def note_success(self, lane: Lane) -> None:
         """Remember that an event of `lane` was decided beside those that wait.
@@ -201,12 +216,16 @@ class Stalls:
             self._remove([stop.place for stop in stops if stop.message_id is None])
 
     def lapse(self, lane: Lane, shards: Iterable[int]) -> None:
-        """Let those of `shards` go on that stopped long ago and have nothing new to try.
+        """Let those of `shards` go on that stopped long ago for a few cardholders alone.
 
-        Otherwise an installation that gets no events while it is not ready would stay so.
+        Otherwise an installation that gets no events while it is not ready would stay so, because
+        of two cardholders. When more have failed alike, and none has succeeded, it is.
         """
         limit = self._clock() - LAPSE_S
         with self._lock:
+            alike = Counter((of, cause) for of, _, cause in self._unsuccessful() if of is lane)
+            if max(alike.values(), default=0) >= SAMPLE:
+                return
             places = [(lane, shard, None) for shard in shards]
             stops = [self._stalls[place] for place in places if place in self._stalls]
             self._remove([stop.place for stop in stops if stop.since < limit])
@@ -233,7 +252,7 @@ class Stalls:
         with self._lock:
             known = self._stalls.get(place)
             stall = known or Stall(*place, message_id, error, since=self._clock())
-            stall.message_id, stall.error = message_id, error
+            stall.message_id, stall.error, stall.is_adopted = message_id, error, False
             stall.attempts += 1
             delay_s = min(_DELAY_LIMIT_S, delay_s * 2 ** min(stall.attempts - 1, 10))
             stall.retry_at = self._clock() + delay_s
@@ -290,7 +309,7 @@ class Stalls:
         with self._lock:
             for place, stall in table.items():
                 if place not in self._stalls and place not in self._ended:
-                    stall.others_succeed, stall.since = True, self._clock()
+                    stall.is_adopted, stall.since = True, self._clock()
                     self._stalls[place] = stall
             for place, stall in self._stalls.items():
                 if stall.is_published and place not in table:
@@ -319,7 +338,7 @@ _READ: Final = """
         attempts
     FROM stalled_queues ORDER BY since LIMIT %s
 """
-_ROWS_LIMIT: Final = 1000
+_ROWS_LIMIT: Final = 2 * HELD_LIMIT + 200
 
 _UPSERT: Final = """
     INSERT INTO stalled_queues (lane, shard, is_whole_queue, customer_id, message_id, error,

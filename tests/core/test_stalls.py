@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from cardledger.ledger.engine.failures import FailedError
 from cardledger.ledger.engine.parsing import UnknownTypeError
-from cardledger.ledger.engine.stalls import HELD_LIMIT, LAPSE_S, Stalls
+from cardledger.ledger.engine.stalls import HELD_LIMIT, LAPSE_S, SAMPLE, Stalls
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -97,6 +97,32 @@ def test_a_queue_with_nothing_new_to_try_does_not_stay_stopped_without_end() -> 
     stalls.lapse(Lane.LIVE, [1])
 
     assert (before, stalls.stopped_queues()) == (1, 0)
+
+
+def test_a_queue_in_which_many_have_failed_alike_stays_stopped() -> None:
+    seconds = [0.0]
+    stalls = Stalls(lambda: seconds[0])
+    for _ in range(SAMPLE):
+        stalls.hold(failure(DENIED))
+    stalls.stop(Lane.LIVE, [1], failure(DENIED))
+
+    seconds[0] = LAPSE_S + 1
+    stalls.lapse(Lane.LIVE, [1])
+
+    assert stalls.stopped_queues() == 1
+
+
+def test_what_another_worker_has_found_is_no_failure_of_this_one() -> None:
+    mine, theirs = Stalls(), Stalls()
+    theirs.hold(failure(DENIED))
+    [found] = theirs._stalls.values()
+
+    mine.adopt([found], [(Lane.LIVE, 1)])
+
+    assert not mine.are_systemic([failure(DENIED)])
+    assert not found.others_succeed
+    mine.hold_again(found, DENIED)
+    assert mine.are_systemic([failure(DENIED)])
 
 
 def test_the_cardholders_of_each_lane_that_wait_are_limited() -> None:
