@@ -79,11 +79,15 @@ class Standstill:
 
     @property
     def since(self) -> datetime | None:
-        """Since when: the oldest message waits, and, with a backlog, the last decision was."""
+        """Since when no message was decided, as far as the tables tell; None: they do not.
+
+        Not of some queues, because what waits may be in others; and not where nothing waits,
+        because canaries, which leave no row, may have been decided meanwhile.
+        """
         oldest, last = self.undecided.oldest_received_at, self.undecided.last_decided_at
-        if not self.is_whole or last is None:
-            return oldest
-        return last if oldest is None else max(oldest, last)
+        if not self.is_whole or oldest is None:
+            return None
+        return oldest if last is None else max(oldest, last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

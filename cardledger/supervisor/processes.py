@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cardledger.workers.metrics.access import MetricsConfig
     from cardledger.workers.process.config import WorkerConfig
 
-API_END_S: Final = 20.0
+API_END_S: Final = 14.0
 """From a signal to the end of the API; requests in progress have ten seconds of them."""
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
@@ -43,7 +43,7 @@ _log = structlog.get_logger()
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
     """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one.
 
-    The process ends within twenty seconds then: ten are for requests in progress.
+    The process ends within fifteen seconds then: ten are for requests in progress.
     Raises: CommandError when that would be unsafe on a network and is not accepted.
     """
     from cardledger.install import exposure

@@ -191,11 +191,10 @@ async def page(  # noqa: PLR0913 - each by name
 
 
 def _has_no_index(filters: CardTransactionFilters) -> bool:
-    """Return whether any number of card transactions may stand between two that match.
-
-    An index has those that owe money.
-    """
-    return filters.status not in {None, Status.EXCEPTION} or filters.min_amount is not None
+    """Return whether any number of card transactions may stand between two that match."""
+    if filters.status is Status.EXCEPTION:
+        return False  # An index has those that owe money.
+    return filters.status is not None or filters.min_amount is not None
 
 
 async def _among_next(

@@ -30,6 +30,7 @@ from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWak
 
 if TYPE_CHECKING:
     from cardledger.workers.process.event_worker import EventWorker
+    from cardledger.workers.process.watch import WebhookWatch
     from cardledger.workers.process.webhook_worker import WebhookWorker
 
 _REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
@@ -97,6 +98,12 @@ def _webhook_worker() -> "type[WebhookWorker]":
     return WebhookWorker
 
 
+def _webhook_watch() -> "type[WebhookWatch]":
+    from cardledger.workers.process.watch import WebhookWatch
+
+    return WebhookWatch
+
+
 def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Component]:
     """Return the components of `config.role`; a component that is woken comes before its waker."""
     best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
@@ -109,9 +116,7 @@ def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Co
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
-        from cardledger.workers.process.watch import WebhookWatch
-
-        watch = WebhookWatch(config.database_url, worker_id, on_change=webhooks.wake)
+        watch = _webhook_watch()(config.database_url, worker_id, on_change=webhooks.wake)
         # The watch first: it stops last, so that what the sender finishes is not taken for silent.
         return [watch, webhooks, listener, *_report(config, webhooks)]
     events = _event_worker()(config, clock, best_effort, webhooks, worker_id)

@@ -41,13 +41,17 @@ def events_call(
 
 
 def waiting(depths: Sequence[Depth]) -> list[Document]:
-    """Return what waits; `isAtLeast`: more rows wait than are counted."""
+    """Return what waits; `isAtLeast`: more rows wait than are counted.
+
+    `isOlder`: one of those that are not counted may wait for longer than `since`.
+    """
     return [
         {
             "queue": depth.name,
             "count": depth.count,
             "isAtLeast": depth.is_capped,
             "since": moment(depth.since),
+            "isOlder": depth.is_older,
         }
         for depth in depths
     ]
