@@ -46,6 +46,103 @@ def test_it_opens_what_a_text_names(person: Person, api: Api, stories: Stories) 
     assert found == expected
 
 
+def test_a_card_or_a_token_beside_its_owner_is_found_in_either_order(
+    person: Person, api: Api
+) -> None:
+    owner = api.customer(platformCustomerId="owner 7 of many")["id"]
+    account = api.account(owner)["id"]
+    api.fund(account, 5_000)
+    made_card = api.card(owner, [account], platformCardId="card 9 of 4")
+    card = api.wait_for_state(made_card["id"], "ACTIVE")
+    purchase = api.authorize(card["id"], 100)
+    last4, token = card["last4"], purchase["issuerTransactionToken"]
+    owners = ["owner 7 of many", owner, owner.partition(":")[2]]
+    named = [*owners, card["id"].partition(":")[2], "card 9 of 4"]
+    card_page = f"/console/cards/{card['id']}"
+    page = f"/console/card-transactions/{purchase['id']}"
+
+    expected = {
+        **{f"{last4} {each}": card_page for each in owners},
+        **{f"{each}  {last4}": card_page for each in owners},
+        **{f"{token} {each}": page for each in named},
+        **{f"{each} {token}": page for each in named},
+    }
+    found = {text: person.get("/search", q=text).headers.get("location") for text in expected}
+
+    assert found == expected
+
+
+def test_a_name_that_was_given_again_is_that_of_both_customers(person: Person, api: Api) -> None:
+    found = {}
+    for _ in range(2):
+        owner = api.customer(platformCustomerId="twice")["id"]
+        made_card = api.card(owner, [api.account(owner)["id"]])
+        card = api.wait_for_state(made_card["id"], "ACTIVE")
+        ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
+        assert api.delete(f"/customers/{owner}").is_success
+        found[card["id"]] = card["last4"]
+
+    pages = {card: person.get("/search", q=f"{last4} twice") for card, last4 in found.items()}
+
+    for card, answer in pages.items():
+        assert card in answer.headers.get("location", answer.text)
+
+
+@pytest.mark.parametrize(
+    ("source", "reference"),
+    [("visa europe", ""), ("visa", "europe x "), ("a b c d e", "f g ")],
+)
+def test_a_source_and_a_reference_may_have_blanks(
+    person: Person, api: Api, database_url: DatabaseUrl, source: str, reference: str
+) -> None:
+    key, reference = new_id(), f"{reference}{new_id()}"
+    event = {
+        "type": "AUTHORIZATION",
+        "source": source,
+        "reference": reference,
+        "issuerTransactionToken": reference,
+        "cardId": api.active_card()["id"],
+        "amount": 100,
+        "currency": "USD",
+    }
+    [outcome] = api.http.post(f"{api.root}/network-events", json=[event]).json()
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body,"
+            " reason, recorded_at) VALUES (%s, %s, %s, %s, %s, '{}', 'MALFORMED', now())",
+            [key, new_id(), api.tenant.platform_id, source, reference],
+        )
+
+    page = shown(person.get("/search", q=f"{source}  {reference}"))
+
+    assert "2 found." in page
+    assert f"Rejection:{key}" in page
+    assert outcome["cardTransaction"]["id"] in page
+
+
+def test_a_text_of_many_words_is_split_at_some_of_them_and_the_page_says_so(
+    person: Person, api: Api
+) -> None:
+    words = " ".join("x" * search.SPLIT_LIMIT)
+    customer = api.customer(platformCustomerId=f"{words} y")["id"]
+    made_card = api.card(customer, [api.account(customer)["id"]])
+    card = api.wait_for_state(made_card["id"], "ACTIVE")
+
+    at_the_end = person.get("/search", q=f"{words} y {card['last4']}").headers.get("location")
+    few = shown(person.get("/search", q=f"{words} 8123"))
+    many = shown(person.get("/search", q=f"{words} x 8123"))
+
+    assert at_the_end == f"/console/cards/{card['id']}"
+    assert "is split at the first and last ones only" not in few
+    assert "is split at the first and last ones only" in many
+
+
+def test_a_bare_id_that_is_unknown_may_be_a_token(person: Person) -> None:
+    page = shown(person.get("/search", q=str(new_id())))
+
+    assert "needs the card or the customer: `token Card:…`" in page
+
+
 def test_what_has_no_page_is_named_with_its_address_in_the_api(
     person: Person, api: Api, database_url: DatabaseUrl
 ) -> None:

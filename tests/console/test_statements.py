@@ -143,7 +143,9 @@ READERS: Final[dict[str, Reader]] = {
     ),
     "search by id": _search(str(KEY)),
     "search by event": _search("visa 8123"),
+    "search by words": _search("a b c d e f g h i j"),
     "search by last four": _search(f"4242 Customer:{KEY}"),
+    "search by last four and a bare id": _search(f"{KEY} 4242"),
     "search by token": _search(f"token Card:{KEY}"),
 }
 

@@ -5,11 +5,11 @@ never by reading through a table.
 """
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, Table, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.schema import tables
@@ -22,10 +22,16 @@ HIT_LIMIT: Final = 20
 CARD_LIMIT: Final = 200
 """How many cards of a customer are looked at for last four digits and an issuer's token."""
 
+SPLIT_LIMIT: Final = 8
+"""At how many blanks a text is split: names on both sides of one may have blanks themselves."""
+
+_OWNER_LIMIT: Final = 4  # Customers, and cards, that parts of a text name.
+
 _UUID: Final = re.compile(
     r"(?:([A-Za-z]{1,40}):)?([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})", re.ASCII
 )
 _LAST4: Final = re.compile(r"[0-9]{4}", re.ASCII)
+_BLANKS: Final = re.compile(r"\s+")
 _MAX_TEXT: Final = 300
 
 # What is looked for by its id, with the tables of its rows. All have an index on the id.
@@ -45,11 +51,17 @@ NOT_FOUND: Final = "Nothing of this platform has this id or name."
 NEEDS_KIND: Final = (
     "No card transaction, card, customer, account, transfer, deposit, rejection, webhook endpoint"
     " or delivery of this platform has this id. Of another kind, write the whole id: `Quote:…`."
+    " An issuer's token needs the card or the customer: `token Card:…`; the reference of an event"
+    " needs its source: `visa 8123`."
 )
 NEEDS_MORE: Final = (
     "An issuer's token has no index of its own: add the card or the customer, as in"
     " `token Card:…`. The last four digits of a card need their customer: `4242 Customer:…`. An"
     " event is found by its source and reference: `visa 8123`."
+)
+NOT_ALL_TRIED: Final = (
+    f"A text with more than {SPLIT_LIMIT} blanks is split at the first and last ones only: for an"
+    " event, search for its `CardTransaction:…` instead."
 )
 
 
@@ -99,20 +111,34 @@ async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> F
             hint=NEEDS_KIND if resource is None else NOT_FOUND,
             unread=None if is_read else resource,
         )
-    first, _, second = text.partition(" ")
-    second = second.strip()
+    splits, is_cut = _splits(text)
     hits = [hit async for hit in _by_platform(connection, platform_id, text)]
     has_more_cards = False
-    if second:
-        hits += [hit async for hit in _by_event(connection, platform_id, first, second)]
-        within, has_more_cards = await _within(connection, platform_id, first, second)
+    if splits:
+        hits += [hit async for hit in _by_event(connection, platform_id, splits)]
+        within, has_more_cards = await _within(connection, platform_id, splits)
         hits += within
+    hits = list({(hit.resource, hit.key): hit for hit in hits}.values())
+    more = NOT_ALL_TRIED if is_cut else "" if splits else NEEDS_MORE
     return Found(
         hits=hits[:HIT_LIMIT],
-        hint=NOT_FOUND if second else f"{NOT_FOUND} {NEEDS_MORE}",
+        hint=f"{NOT_FOUND} {more}".rstrip(),
         is_capped=len(hits) > HIT_LIMIT,
         has_more_cards=has_more_cards,
     )
+
+
+def _splits(text: str) -> tuple[list[tuple[str, str]], bool]:
+    """Return the parts before and after each run of blanks, and whether some runs are left out.
+
+    Sources, references and the names that a platform gives may have blanks, so that none of them
+    says where the first part ends.
+    """
+    blanks = list(_BLANKS.finditer(text))
+    half = SPLIT_LIMIT // 2
+    is_cut = len(blanks) > SPLIT_LIMIT
+    tried = [*blanks[:half], *blanks[-half:]] if is_cut else blanks
+    return [(text[: blank.start()], text[blank.end() :]) for blank in tried], is_cut
 
 
 async def _by_id(
@@ -159,8 +185,9 @@ async def _by_platform(
 
 
 async def _by_event(
-    connection: AsyncConnection, platform_id: Id, source: str, reference: str
+    connection: AsyncConnection, platform_id: Id, keys: Sequence[tuple[str, str]]
 ) -> AsyncIterator[Hit]:
+    """Yield what the events with one of `keys`, each a source and a reference, are about."""
     columns, purchases = tables.outcomes.c, tables.card_transactions.c
     rows = await connection.scalars(
         select(purchases.id)
@@ -170,8 +197,7 @@ async def _by_event(
             (purchases.id == columns.subject_id) & (purchases.customer_id == columns.customer_id),
         )
         .where(
-            columns.reference == reference,
-            columns.source == source,
+            tuple_(columns.source, columns.reference).in_(keys),
             columns.platform_id == platform_id,
         )
         .limit(HIT_LIMIT + 1)
@@ -184,9 +210,8 @@ async def _by_event(
         .where(
             rejected.platform_id == platform_id,
             # By the hash, which has the index; the reference itself decides.
-            func.md5(rejected.reference) == func.md5(reference),
-            rejected.reference == reference,
-            rejected.source == source,
+            func.md5(rejected.reference).in_([func.md5(reference) for _, reference in keys]),
+            tuple_(rejected.source, rejected.reference).in_(keys),
         )
         .order_by(rejected.id.desc())
         .limit(HIT_LIMIT + 1)
@@ -196,21 +221,83 @@ async def _by_event(
 
 
 async def _within(
-    connection: AsyncConnection, platform_id: Id, text: str, owner: str
+    connection: AsyncConnection, platform_id: Id, splits: Sequence[tuple[str, str]]
 ) -> tuple[list[Hit], bool]:
-    """Return the cards of a customer that end in `text`, and purchases with this token.
+    """Return what one part of the text names among the cards that the other part names.
 
-    And whether the customer has more cards than were looked at.
+    These are cards of a customer by their last four digits, and purchases by the issuer's token.
+    And return whether more cards are named than were looked at.
     """
-    named = _UUID.fullmatch(owner)
-    if named is None or named[1] not in {"Card", "Customer"}:
-        return [], False
-    key = Id.parse(named[2])
+    pairs = [*splits, *((after, before) for before, after in splits)]
+    owners, has_more = await _owners(connection, platform_id, [owner for _, owner in pairs])
+    hits: list[Hit] = []
+    for text, owner in pairs:
+        for is_owned in owners.get(owner, ()):
+            found, has_more_cards = await _of_cards(connection, platform_id, text, is_owned)
+            hits += found
+            has_more = has_more or has_more_cards
+    return hits, has_more
+
+
+_Owners = dict[str, list[ColumnElement[bool]]]
+"""Conditions on cards, by the name of the card or the customer that they belong to."""
+
+
+async def _owners(
+    connection: AsyncConnection, platform_id: Id, names: Sequence[str]
+) -> tuple[_Owners, bool]:
+    """Return the cards that `names` name, and whether more customers have these names."""
+    owners = {name: list(_by_owner(name)) for name in names}
+    cards, customers = tables.cards.c, tables.customers.c
+    has_more = False
+    for key, column, owner, card_column in (
+        (cards.id, cards.platform_card_id, cards.platform_id, cards.id),
+        (
+            customers.id,
+            customers.platform_customer_id,
+            customers.platform_id,
+            cards.customer_id,
+        ),
+    ):
+        rows = await connection.execute(
+            select(column, key)
+            .where(owner == platform_id, column.in_(names))
+            # By name first, which only the index of names can be read for. A name is free again
+            # when its customer was deleted.
+            .order_by(column, key.desc())
+            .limit(_OWNER_LIMIT + 1)
+        )
+        found = rows.all()
+        has_more = has_more or len(found) > _OWNER_LIMIT
+        for name, named in found[:_OWNER_LIMIT]:
+            owners[name].append(card_column == named)
+    return owners, has_more
+
+
+def _by_owner(name: str) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions on the cards of the owner whose id `name` is; none: it is no id."""
+    named = _UUID.fullmatch(name)
+    if named is None:
+        return
+    for resource, column in (
+        ("Card", tables.cards.c.id),
+        ("Customer", tables.cards.c.customer_id),
+    ):
+        if named[1] in {None, resource}:
+            yield column == Id.parse(named[2])
+
+
+async def _of_cards(
+    connection: AsyncConnection, platform_id: Id, text: str, is_owned: ColumnElement[bool]
+) -> tuple[list[Hit], bool]:
+    """Return the cards of one owner that end in `text`, and their purchases with this token.
+
+    And whether the owner has more cards than were looked at.
+    """
     cards = tables.cards.c
-    is_owner = (cards.id if named[1] == "Card" else cards.customer_id) == key
     own = await connection.execute(
         select(cards.id, cards.customer_id, cards.last4)
-        .where(is_owner, cards.platform_id == platform_id)
+        .where(is_owned, cards.platform_id == platform_id)
         .order_by(cards.id)
         .limit(CARD_LIMIT + 1)
     )
