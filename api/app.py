@@ -20,8 +20,9 @@ from cardledger.api.background.upkeep import Upkeep
 from cardledger.api.console import application as console
 from cardledger.api.console import services as console_services
 from cardledger.api.console import shown_settings
+from cardledger.api.console.html.headers import ConsoleHeaders
 from cardledger.api.console.mode import OFF as CONSOLE_OFF
-from cardledger.api.console.mode import ConsoleConfig
+from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness
@@ -233,7 +234,9 @@ def create_app(
     errors.install(app)
     hide_tokens_in_access_log()
     app.add_middleware(TimeLimit, limit_s=config.reply_timeout_s + GRACE_S)
-    app.add_middleware(Edge)  # The outermost: it logs what the limit ends.
+    app.add_middleware(Edge)  # Outside the limit: it logs what that ends.
+    if config.console.mode is not ConsoleMode.OFF:
+        app.add_middleware(ConsoleHeaders)
     return app
 
 

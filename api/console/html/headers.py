@@ -2,6 +2,11 @@
 
 from typing import Final
 
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cardledger.api.console import ROOT
+
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -17,3 +22,32 @@ HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex",
 }
+
+_BELOW: Final = f"{ROOT}/"
+
+
+class ConsoleHeaders:
+    """Wraps the application; each answer below the path of the console has its headers.
+
+    Also those that no page gives: a method that is not allowed, a time limit, another site's form.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap `app`."""
+        self._app: Final = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        path = scope.get("path", "")
+        if path != ROOT and not path.startswith(_BELOW):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
