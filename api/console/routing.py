@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import structlog
 from fastapi import APIRouter, Request, Response
@@ -16,6 +16,7 @@ from cardledger.api.console.access.context import ConsoleContext, NotLoggedInErr
 from cardledger.api.console.html import rendering
 from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.http.errors import INTERNAL, ApiError
+from cardledger.api.http.middleware import SITE
 from cardledger.api.http.middleware import shown as shown_path
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled, message_of
 from cardledger.ledger.storage.snapshot_connections import (
@@ -114,17 +115,46 @@ async def failure(request: Request, status: int, message: str) -> Response:
     )
 
 
+def is_from_elsewhere(request: Request) -> bool:
+    """Return whether a browser opens a page by a link of another site.
+
+    Then it does not send the cookie of a session, although it may have one.
+    """
+    sent = request.headers
+    return (sent.get(SITE), sent.get("Sec-Fetch-Mode"), sent.get("Sec-Fetch-Dest")) == (
+        "cross-site",
+        "navigate",
+        "document",
+    )
+
+
+async def go_on(request: Request) -> Response:
+    """Return a page of our own that leads to the same address, with the cookie this time.
+
+    Once: a browser does not say of this second request that it comes from another site.
+    """
+    return await rendering.page(request, "arrival.html", address=_address(request))
+
+
 async def _login(request: Request) -> Response:
     if request.method != "GET":
         return await failure(request, _FORBIDDEN, _ENDED)
     if "hx-request" in request.headers:  # A part of a page: the whole page is to be replaced.
         headers = HEADERS | {"HX-Redirect": LOGIN}
         return Response(status_code=_UNAUTHORIZED, headers=headers)
+    ticket = request.query_params.get(TICKET)
+    if ticket is None and is_from_elsewhere(request):
+        return await go_on(request)
+    after = {"next": _address(request)}
+    return redirect(f"{LOGIN}?{urlencode(after if ticket is None else {TICKET: ticket} | after)}")
+
+
+def _address(request: Request) -> str:
+    """Return path and query of a request, without its ticket."""
+    path = quote(request.scope["path"], safe="/:")
     pairs = request.query_params.multi_items()
     query = urlencode([pair for pair in pairs if pair[0] != TICKET])
-    after = {"next": f"{request.url.path}?{query}" if query else request.url.path}
-    ticket = request.query_params.get(TICKET)
-    return redirect(f"{LOGIN}?{urlencode(after if ticket is None else {TICKET: ticket} | after)}")
+    return f"{path}?{query}" if query else path
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:

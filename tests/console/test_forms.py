@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import pytest
 from fastapi import Response
+from fastapi.routing import APIRoute
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.forms import Managing, Transacting
+from cardledger.api.console.application import PAGES, SANDBOX_PAGES
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
+from cardledger.api.console.pages import login
 from cardledger.api.console.routing import console_router
 from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, new_tenant, serving, url_of, worker
@@ -174,3 +177,23 @@ def test_a_malformed_form_is_an_error(person: Person, content: bytes) -> None:
 
     assert answer.status_code in {400, 413}
     assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_no_get_takes_what_acts() -> None:
+    """A link of another site opens any page in the session of the browser."""
+    routes = [
+        route
+        for each in (login.router, *PAGES, *SANDBOX_PAGES)
+        for route in each.routes
+        if isinstance(route, APIRoute)
+    ]
+
+    acting = [route for route in routes if takes_an_action(route)]
+
+    assert len(acting) > 5
+    assert {method for route in acting for method in route.methods or ()} == {"POST"}
+
+
+def takes_an_action(route: APIRoute) -> bool:
+    types = route.endpoint.__annotations__.values()
+    return bool({Transacting, Managing}.intersection(types))

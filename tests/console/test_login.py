@@ -1,9 +1,11 @@
 """Who may see the console: log-in, sessions, tickets, log-out."""
 
 import asyncio
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
 import psycopg
 import pytest
@@ -73,8 +75,97 @@ def test_a_login_leads_to_no_other_site(root: str, api: Api, after: str) -> None
         fields = {"client_id": api.tenant.client_id, "client_secret": api.tenant.client_secret}
 
         begun = stranger.post("/login", fields | {"next": after})
+        again = stranger.get("/login", next=after)
 
-    assert begun.headers["location"] == ROOT
+    assert begun.headers["location"] == again.headers["location"] == ROOT
+
+
+def test_who_has_logged_in_is_led_on_to_the_page(person: Person, root: str) -> None:
+    path = f"{ROOT}/card-transactions?status=SETTLED"
+
+    led = person.get("/login", next=path)
+    again = person.http.get(f"{LOGIN}?ticket={GUESS}&next=/console/cards")
+    with Person(root) as stranger:
+        form = shown(stranger.get("/login", next=path))
+
+    assert (led.status_code, led.headers["location"]) == (303, path)
+    assert (again.status_code, again.headers["location"]) == (303, f"{ROOT}/cards")
+    assert stranger.hidden(form, "next") == path
+
+
+# --- links of other sites -------------------------------------------------------------------------
+
+LINKED = {
+    "Sec-Fetch-Site": "cross-site",
+    "Sec-Fetch-Mode": "navigate",
+    "Sec-Fetch-Dest": "document",
+}
+"""What a browser says of a link in a chat or a tracker; it sends no cookie then."""
+
+
+def address_in(page: str) -> str:
+    """Return where a page leads by itself."""
+    [address] = re.findall(r'<meta http-equiv="refresh" content="0; url=([^"]*)">', page)
+    assert f'<a href="{address}">' in page
+    return unescape(address)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/card-transactions?status=SETTLED&customerId=",
+        "/cards/Card:019542f5-b3e7-7d02-0000-00000000a1b4",
+        "/search?q=%22%3E%3Cscript%3Ealert%281%29%3C%2Fscript%3E",
+        "/no%20page/%C3%A9%22%3E",
+        "/login?next=%2Fconsole%2Fcards",
+    ],
+)
+def test_a_link_of_another_site_leads_to_its_page_from_a_page_of_our_own(
+    root: str, path: str
+) -> None:
+    with Person(root) as visitor:
+        first = shown(visitor.http.get(f"{ROOT}{path}", headers=LINKED))
+        own = {**LINKED, "Sec-Fetch-Site": "same-origin"}
+        second = visitor.http.get(address_in(first), headers=own)
+
+    assert address_in(first) == f"{ROOT}{path}"
+    assert "<script" not in first
+    assert second.status_code == 303 or "Log in" in second.text  # It has no session: no loop.
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Dest": "iframe"},
+        {"HX-Request": "true"},
+    ],
+)
+def test_only_a_link_of_another_site_is_answered_like_that(root: str, sent: dict[str, str]) -> None:
+    with Person(root) as stranger:
+        answer = stranger.http.get(ROOT, headers=LINKED | sent)
+
+    assert answer.status_code == (401 if "HX-Request" in sent else 303)
+
+
+def test_a_ticket_in_a_link_of_another_site_opens_its_page(
+    root: str, api: Api, config: ApiConfig
+) -> None:
+    ticket = ticket_of(config, api.tenant.client_id)
+
+    with Person(root) as visitor:
+        asked = visitor.http.get(f"{ROOT}/cards?ticket={ticket}", headers=LINKED)
+        begun = visitor.http.get(asked.headers["location"], headers=LINKED)
+        visitor.http.cookies, kept = {}, visitor.http.cookies
+        first = shown(visitor.http.get(begun.headers["location"], headers=LINKED))
+        visitor.http.cookies = kept
+        page = shown(visitor.http.get(address_in(first)))
+
+    assert address_in(first) == f"{ROOT}/cards"
+    assert "Log out" in page
 
 
 def test_wrong_credentials_begin_no_session_and_say_nothing_of_which_is_wrong(

@@ -79,9 +79,17 @@ def form_token(session: Session, keys: KeyRing) -> str:
 
 def is_form_token(sent: str, session: Session, keys: KeyRing) -> bool:
     """Return whether a form of `session` has sent `sent`, in constant time."""
-    if len(sent) > _MAX_FORM_TOKEN or not sent.isascii():
-        return False
-    return keys.presented(_of_form(session), Purpose.CONSOLE_FORM).proves(_decoded(sent))
+    return _is_token(sent, _of_form(session), keys)
+
+
+def play_token(run_id: str, session: Session, keys: KeyRing) -> str:
+    """Return what lets a page of a run go on by itself: the session's own address, no other's."""
+    return _encoded(keys.hash_secret(_of_run(run_id, session), Purpose.CONSOLE_FORM))
+
+
+def is_play_token(sent: str, run_id: str, session: Session, keys: KeyRing) -> bool:
+    """Return whether `sent` is the `play_token` of a run, in constant time."""
+    return _is_token(sent, _of_run(run_id, session), keys)
 
 
 # The purpose is in the text, too: hashes as releases before schema 0018 read them have no other.
@@ -91,6 +99,16 @@ def _signed(text: str) -> str:
 
 def _of_form(session: Session) -> str:
     return f"console form {session.nonce}"
+
+
+def _of_run(run_id: str, session: Session) -> str:
+    return f"console run {session.nonce} {run_id}"
+
+
+def _is_token(sent: str, text: str, keys: KeyRing) -> bool:
+    if len(sent) > _MAX_FORM_TOKEN or not sent.isascii():
+        return False
+    return keys.presented(text, Purpose.CONSOLE_FORM).proves(_decoded(sent))
 
 
 def _encoded(raw: bytes) -> str:

@@ -13,7 +13,13 @@ from cardledger.api.console.access import sessions
 from cardledger.api.console.access.context import NotLoggedInError, context_of, cookie_name
 from cardledger.api.console.access.forms import FORM_TOKEN, fields_of
 from cardledger.api.console.html import rendering
-from cardledger.api.console.routing import LOGIN, console_router, redirect
+from cardledger.api.console.routing import (
+    LOGIN,
+    console_router,
+    go_on,
+    is_from_elsewhere,
+    redirect,
+)
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import IS_HEAD, ApiError
 from cardledger.api.http.rate_limits import address_of
@@ -40,10 +46,15 @@ async def show_login(
     after: Annotated[str, Query(alias="next", max_length=_MAX_PATH)] = ROOT,
     ticket: Annotated[str | None, Query(max_length=_MAX_TICKET)] = None,
 ) -> Response:
-    """Show the form of the login, or begin a session by a ticket."""
-    if ticket is None or _is_preview(request):
-        return await _form(request, after)
-    return await _redeem(request, ticket, after)
+    """Show the form of the login, or begin a session by a ticket.
+
+    Those who have a session are led to the page that they wanted.
+    """
+    if ticket is not None and not _is_preview(request):
+        return await _redeem(request, ticket, after)
+    if is_from_elsewhere(request):
+        return await go_on(request)
+    return await _led_on(request, after) or await _form(request, after)
 
 
 @router.post(LOGIN)
@@ -97,8 +108,19 @@ async def _redeem(request: Request, ticket: str, after: str) -> Response:
     if client_id is None:
         # An unknown ticket is a guess, and guesses are bounded as those of secrets are.
         await services.authenticator.count_failure(address_of(request), credential=None)
-        return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+        return await _led_on(request, after) or await _form(
+            request, after, status=_UNAUTHORIZED, message=_ENDED
+        )
     return await _begin(request, client_id, after)
+
+
+async def _led_on(request: Request, after: str) -> Response | None:
+    """Return the response that leads to `after`; None without a session."""
+    try:
+        await context_of(request)
+    except NotLoggedInError:
+        return None
+    return redirect(_own_path(after))
 
 
 async def _begin(request: Request, client_id: str, after: str) -> Response:

@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 
 from cardledger.api.console import navigation
-from cardledger.api.console.access import forms
+from cardledger.api.console.access import forms, sessions
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
 from cardledger.api.console.html import documents, picture, rendering
@@ -41,7 +41,8 @@ router = console_router()
 class RunQuery(Filters):
     """A run: its cardholder, its purchase, and how many steps were played.
 
-    With `play`, a browser with scripts goes on by itself.
+    With `play`, a token of the session, a browser with scripts goes on by itself. So an address
+    that another site or person has made plays nothing.
     """
 
     run: Annotated[str, Field(max_length=100)]
@@ -49,7 +50,7 @@ class RunQuery(Filters):
     account: InternalAccountId
     purchase: CardTransactionId
     step: Annotated[int, Field(ge=1, le=20)]
-    play: Annotated[str, Field(max_length=10)] = ""
+    play: Annotated[str, Field(max_length=100)] = ""
 
 
 @router.post(f"{_STORIES}/{{name}}")
@@ -130,7 +131,7 @@ async def show(
         stories=stories.STORIES,
         run=run,
         step=query.step,
-        is_playing=query.play == _PLAY,
+        is_playing=sessions.is_play_token(query.play, query.run, call.session, call.keys),
         next_key=stories.key_of(query.run, query.step + 1),
         new_key=forms.new_key,
         history=history,
@@ -153,9 +154,15 @@ async def _play(request: Request, action: Action, story: Story, number: int, run
         "account": run.account,
         "purchase": run.purchase or _purchase_in(answer),
         "step": number,
-        "play": action.fields.get("play", ""),
+        "play": _play_token(action, run),
     }
     return redirect(f"{_STORIES}/{story.name}?{urlencode(shown)}")
+
+
+def _play_token(action: Action, run: Run) -> str:
+    if action.fields.get("play") != _PLAY:
+        return ""
+    return sessions.play_token(run.id, action.call.session, action.call.keys)
 
 
 def _purchase_in(answer: Answer) -> str:
