@@ -1,6 +1,7 @@
 """Purchases that pages are shown with: one of every kind."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from tests.api.support import Api, ok
 
@@ -17,7 +18,11 @@ class Stories:
     hostile: str
 
 
-def play(api: Api) -> Stories:
+HOSTILE: Final = "<script>alert(1)</script>\u202eevil"
+"""A merchant's name that is no text to a page that takes it for markup."""
+
+
+def play(api: Api, *, last_merchant: str = HOSTILE) -> Stories:
     """Play every story on the cards of two new customers."""
     rich, poor = api.active_card()["id"], api.active_card(balance=3_000)["id"]
     return Stories(
@@ -26,9 +31,7 @@ def play(api: Api) -> Stories:
         hotel=_hotel(api, rich),
         exception=_exception(api, poor),
         declined=_declined(api, poor),
-        hostile=str(
-            api.authorize(rich, 700, descriptor="<script>alert(1)</script>\u202eevil")["id"]
-        ),
+        hostile=str(api.authorize(rich, 700, descriptor=last_merchant)["id"]),
     )
 
 

@@ -1,14 +1,20 @@
 """One visit of a person with a browser."""
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, Locator, Page, Request
 
 from cardledger.api.console import ROOT
 from tests.api.support import TIMEOUT_S, Tenant
 
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+WIDTHS: Final = (380, 1320)
+
 _HEIGHT: Final = 900
+_TABS: Final = 150
+_IS_FOCUSED: Final = "element => element === document.activeElement"
 _OVERFLOW: Final = (
     "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 )
@@ -57,6 +63,11 @@ class Visit:
         """Check that no page of the visit has done what pages must not do."""
         assert not self._wrong, "\n".join(self._wrong)
 
+    def noted(self) -> list[str]:
+        """Return what was wrong so far, and forget it."""
+        noted, self._wrong[:] = list(self._wrong), []
+        return noted
+
     def log_in(self, tenant: Tenant) -> None:
         """Log in as a person does."""
         self.open(f"{ROOT}/login")
@@ -68,6 +79,35 @@ class Visit:
     def open(self, path: str) -> None:
         """Open an address of the server."""
         self.page.goto(f"{self._root}{path}")
+
+    def tab_to(self, target: Locator) -> None:
+        """Press Tab until `target` has the focus, as people without a mouse do."""
+        for _ in range(_TABS):
+            self.page.keyboard.press("Tab")
+            if target.evaluate(_IS_FOCUSED):
+                return
+        raise AssertionError(f"{_TABS} times Tab do not lead to {target}")
+
+    def appearances(self) -> Iterator[str]:
+        """Show the same page in light and dark, on a telephone and on a desk; yield each name."""
+        for scheme in SCHEMES:
+            for width in WIDTHS:
+                self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+                self.page.set_viewport_size({"width": width, "height": _HEIGHT})
+                yield f"{scheme}, {width}"
+
+    def faults(self) -> list[str]:
+        """Return what is wrong with the page as it is now: rules of axe, and its width."""
+        return [*self.violations(), *(["too wide"] if self.overflow() > 0 else [])]
+
+    def faults_without_scripts(self) -> list[str]:
+        """Return what is wrong with the page where scripts are off."""
+        has_title = self.page.get_by_role("heading", level=1).is_visible()
+        has_copies = self.page.locator(".copy:visible").count() > 0  # They would do nothing.
+        return [
+            *([] if has_title else ["no heading"]),
+            *(["buttons that copy"] if has_copies else []),
+        ]
 
     def overflow(self) -> int:
         """Return by how many pixels the page is wider than the window."""
