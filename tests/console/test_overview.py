@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from unittest.mock import Mock
@@ -22,6 +23,7 @@ from tests.api.support import Api, closed_port, new_tenant, server
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
 from tests.console.test_accounts import main_of
+from tests.proxy import proxy_to, through
 from tests.waiting import eventually
 
 
@@ -182,6 +184,45 @@ def test_without_postgresql_a_page_says_so(
 
     assert all("PostgreSQL does not answer" in page for page in pages)
     of_api.failed.assert_not_called()  # That of the API answers.
+
+
+def test_in_an_outage_of_the_only_database_every_page_says_so(
+    root: str, config: ApiConfig, api: Api
+) -> None:
+    colleague = new_tenant(config.database_url, of=api.tenant)
+    with (
+        ExitStack() as until_the_outage,
+        Person(root) as elsewhere,
+        server(
+            replace(
+                config,
+                database_url=through(
+                    DatabaseUrl(config.database_url),
+                    until_the_outage.enter_context(proxy_to(DatabaseUrl(config.database_url))),
+                ),
+            )
+        ) as own,
+        Person(own) as known,
+        Person(own) as unknown,
+    ):
+        known.log_in(api.tenant)
+        shown(known.get(""))
+        elsewhere.log_in(colleague)
+        [cookie] = elsewhere.http.cookies.values()
+        [name] = known.http.cookies.keys()
+        unknown.http.headers["Cookie"] = f"{name}={cookie}"
+
+        until_the_outage.close()
+
+        # The token of the first session is remembered for some seconds, the other was never read.
+        pages = [
+            shown(visitor.get(path), 503)
+            for visitor in (known, unknown)
+            for path in ("", "/card-transactions", "/search?q=x")
+        ]
+        forms = [shown(unknown.get("/login"), 503)]
+
+    assert all("PostgreSQL does not answer" in page for page in (*pages, *forms))
 
 
 def test_slow_pages_of_a_platform_leave_a_connection_to_others(

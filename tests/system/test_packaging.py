@@ -14,6 +14,8 @@ from packaging.utils import canonicalize_name
 from tests.packaging.environment import ROOT, Environment, build
 
 RUNTIME_LIMIT_MB = 150
+CONSOLE = ("cardledger/api/console/", "cardledger/ledger/queries/console/")
+CONSOLE_LIMIT_BYTES = 200_000  # Compressed, as it is in the wheel.
 # What builds, tests and embedded servers need, and a deployment does not.
 DEVELOPMENT_ONLY = {
     "hatchling",
@@ -81,6 +83,25 @@ def test_the_wheel_has_one_top_level_package(wheel: Path) -> None:
     for package in ("", "api/", "ledger/", "schema/", "workers/"):
         assert f"cardledger/{package}__init__.py" in names
         assert f"cardledger/{package}py.typed" in names
+
+
+def test_the_wheel_has_every_file_of_the_console_and_stays_small(wheel: Path) -> None:
+    html = ROOT / "api" / "console" / "html"
+    sources = {
+        f"cardledger/{path.relative_to(ROOT).as_posix()}"
+        for path in html.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {
+            each.filename: each.compress_size
+            for each in archive.infolist()
+            if each.filename.startswith(CONSOLE)
+        }
+
+    assert {name for name in packed if name.startswith(CONSOLE[0] + "html/")} == sources
+    assert {Path(name).suffix for name in sources} >= {".css", ".html", ".js", ".json", ".svg"}
+    assert sum(packed.values()) < CONSOLE_LIMIT_BYTES
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
