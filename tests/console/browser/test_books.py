@@ -50,19 +50,19 @@ def test_every_page_can_be_read_by_everyone(
     found = {}
     for path in PAGES:
         person.open(f"/console{path}".format(**names))
-        found[path] = [*person.violations(), *(["too wide"] if person.overflow() > 0 else [])]
+        found[path] = person.faults()
 
     assert found == {path: [] for path in PAGES}
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_every_page_works_without_scripts(
-    visit: Visiting, names: Mapping[str, str], path: str
-) -> None:
-    person = visit(path.format(**names), with_scripts=False)
+def test_every_page_works_without_scripts(visit: Visiting, names: Mapping[str, str]) -> None:
+    person = visit(with_scripts=False)
+    found = {}
+    for path in PAGES:
+        person.open(f"/console{path}".format(**names))
+        found[path] = person.faults_without_scripts()
 
-    assert person.page.get_by_role("heading", level=1).is_visible()
-    assert person.page.locator(".copy:visible").count() == 0
+    assert found == {path: [] for path in PAGES}
 
 
 def test_keys_lead_from_what_is_owed_to_its_payment(
@@ -71,15 +71,16 @@ def test_keys_lead_from_what_is_owed_to_its_payment(
     card = api.active_card(balance=1_000)["id"]
     purchase = api.authorize(card, 1_000, descriptor="PAID BY KEYS")["id"]
     api.clear(card, purchase, 1_700)
-    page = visit().page
+    person = visit()
+    page = person.page
 
     page.keyboard.press("g")
     page.keyboard.press("3")
     link = page.get_by_role("link", name="Fund what is missing for PAID BY KEYS")
-    link.focus()
+    person.tab_to(link)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Fund what is missing")
-    page.get_by_role("button", name="Deposit 7.00 USD").focus()
+    person.tab_to(page.get_by_role("button", name="Deposit 7.00 USD"))
     page.keyboard.press("Enter")
 
     expect(page.get_by_role("heading", level=1)).to_have_text("PAID BY KEYS")

@@ -6,10 +6,17 @@ from typing import Final
 
 import psycopg
 import pytest
+from fastapi.routing import APIRoute
 from playwright.sync_api import Request, Route, expect
 
+from cardledger.api.console.application import PAGES as OF_ALL
+from cardledger.api.console.application import SANDBOX_PAGES
+from cardledger.api.console.pages import login
 from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, ok
+from tests.console.browser import test_books as books
+from tests.console.browser import test_simulator as simulator
+from tests.console.browser import test_webhooks as webhooks
 from tests.console.browser.conftest import Visiting
 from tests.console.stories import Stories
 from tests.waiting import limit_s
@@ -31,6 +38,9 @@ PAGES: Final = (
     "/login",
 )
 """The addresses below the console; names in braces are those of `names`."""
+
+WITHOUT_PAGE: Final = {"/console/live", "/console/simulator/card"}
+"""A part of the overview, and what leads to the page of a card."""
 
 WIDTHS: Final = (380, 1320)
 
@@ -65,27 +75,56 @@ def test_every_page_can_be_read_by_everyone(
     found = {}
     for path in PAGES:
         person.open(f"/console{path}".format(**names))
-        found[path] = [*person.violations(), *(["too wide"] if person.overflow() > 0 else [])]
+        found[path] = person.faults()
 
     assert found == {path: [] for path in PAGES}
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_every_page_works_without_scripts(
-    visit: Visiting, names: Mapping[str, str], path: str
-) -> None:
-    person = visit(path.format(**names), with_scripts=False)
+def test_a_failure_can_be_read_by_everyone(visit: Visiting) -> None:
+    person = visit()
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in ("/no-such-page", "/cards/Card:1", f"/search?q={'x' * 301}"):
+        person.open(f"/console{path}")
+        assert person.page.locator(".failure").is_visible()
+        found |= {(path, name): person.faults() for name in person.appearances()}
 
-    assert person.page.get_by_role("heading", level=1).is_visible()
-    assert person.page.locator(".copy:visible").count() == 0
+    assert not any(found.values()), found
+    # The browser notes the status, and nothing else.
+    assert all("the server responded with a status of 40" in each for each in person.noted())
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("path", PAGES)
-def test_no_page_is_wider_than_its_window(
-    visit: Visiting, names: Mapping[str, str], path: str, width: int
-) -> None:
-    assert visit(path.format(**names), width=width).overflow() <= 0
+def test_no_page_is_forgotten_here() -> None:
+    shown = {
+        path.partition("?")[0]
+        for each in (PAGES, books.PAGES, simulator.PAGES, webhooks.PAGES)
+        for path in each
+    }
+    routers = (login.router, *OF_ALL, *SANDBOX_PAGES)
+    routes = [
+        route
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ())
+    ]
+
+    unseen = {
+        route.path
+        for route in routes
+        if not any(route.path_regex.match(f"/console{path}") for path in shown)
+    }
+
+    assert routes
+    assert unseen == WITHOUT_PAGE
+
+
+def test_every_page_works_without_scripts(visit: Visiting, names: Mapping[str, str]) -> None:
+    person = visit(with_scripts=False)
+    found = {}
+    for path in PAGES:
+        person.open(f"/console{path}".format(**names))
+        found[path] = person.faults_without_scripts()
+
+    assert found == {path: [] for path in PAGES}
 
 
 def test_a_hidden_tab_asks_for_nothing(visit: Visiting) -> None:

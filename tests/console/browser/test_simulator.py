@@ -1,16 +1,42 @@
 """The simulator in a browser: stories that play by themselves, and step by step without scripts."""
 
 import re
+from collections.abc import Mapping
+from typing import Final
 
 import pytest
 from playwright.sync_api import expect
 
+from cardledger.api.console.access import forms
+from tests.api.support import Api, ok
 from tests.console.browser.conftest import Visiting
+from tests.console.person import Person, shown
+from tests.console.stories import Stories
+
+PAGES: Final = (
+    "/simulator",
+    "/simulator/stories/{story}",
+    "/simulator/cards/{card}",
+    "/simulator/cards/{card}?purchase={tip}",
+)
+"""The addresses below the console; names in braces are those of `names`."""
 
 pytestmark = pytest.mark.browser
 
-SCHEMES = ["light", "dark"]
-WIDTHS = [380, 1320]
+
+@pytest.fixture(scope="module")
+def names(root: str, api: Api, stories: Stories) -> Mapping[str, str]:
+    """A story that has begun, a card, and a purchase of it."""
+    with Person(root) as person:
+        person.log_in(api.tenant)
+        page = shown(person.get("/simulator"))
+        form = {"form_token": person.hidden(page, "form_token"), forms.KEY: forms.new_key()}
+        begun = person.post("/simulator/stories/tip", form).headers["location"]
+    return {
+        "story": begun.rpartition("/")[2],
+        "card": ok(api.get(f"/transactions/{stories.tip}"))["cardId"],
+        "tip": stories.tip,
+    }
 
 
 def test_the_tip_plays_with_one_click_to_the_picture_of_fifteen(visit: Visiting) -> None:
@@ -46,17 +72,51 @@ def test_a_story_goes_step_by_step_without_scripts(visit: Visiting) -> None:
     assert page.locator('[data-figure="settledAmount"] dd').inner_text() == "15.00"
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_pages_of_the_simulator_can_be_read_by_everyone(
-    visit: Visiting, scheme: str, width: int
+    visit: Visiting, names: Mapping[str, str]
 ) -> None:
-    person = visit("/simulator", scheme=scheme, width=width)
-    found = {"front": [*person.violations(), person.overflow()]}
-    person.page.get_by_role("button", name="Step by step Restaurant tip").click()
-    found["story"] = [*person.violations(), person.overflow()]
-    person.page.locator(".facts.narrow a").last.click()
-    expect(person.page.get_by_role("heading", name="This purchase")).to_be_visible()
-    found["card"] = [*person.violations(), person.overflow()]
+    person = visit()
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in PAGES:
+        person.open(f"/console{path}".format(**names))
+        found |= {(path, name): person.faults() for name in person.appearances()}
 
-    assert found == {"front": [0], "story": [0], "card": [0]}
+    assert not any(found.values()), found
+
+
+def test_the_pages_of_the_simulator_work_without_scripts(
+    visit: Visiting, names: Mapping[str, str]
+) -> None:
+    person = visit(with_scripts=False)
+    found = {}
+    for path in PAGES:
+        person.open(f"/console{path}".format(**names))
+        found[path] = person.faults_without_scripts()
+
+    assert found == {path: [] for path in PAGES}
+
+
+def test_an_operation_on_a_card_is_a_form_without_scripts(
+    visit: Visiting, names: Mapping[str, str]
+) -> None:
+    page = visit(f"/simulator/cards/{names['card']}", with_scripts=False).page
+
+    page.get_by_label("Amount").first.fill("7.25 USD")
+    page.get_by_label("Merchant").first.fill("CORNER SHOP")
+    page.get_by_role("button", name="Authorization", exact=True).click()
+
+    assert page.locator('[data-figure="heldAmount"] dd').inner_text() == "7.25"
+    assert "CORNER SHOP" in page.locator(".made code").inner_text()
+
+
+def test_a_story_is_played_with_keys_alone(visit: Visiting) -> None:
+    person = visit("/simulator")
+    page = person.page
+
+    person.tab_to(page.get_by_role("button", name="Step by step Restaurant tip"))
+    page.keyboard.press("Enter")
+    expect(page.locator('[data-figure="heldAmount"] dd')).to_have_text("12.50")
+    person.tab_to(page.get_by_role("button", name="Next: clear 15.00"))
+    page.keyboard.press("Enter")
+
+    expect(page.locator('[data-figure="settledAmount"] dd')).to_have_text("15.00")
