@@ -10,7 +10,8 @@ import psycopg
 
 FAILED_EVERY: Final = 100
 
-_END: Final = "abc"  # Of ids: it has no meaning in the sandbox.
+END: Final = "00000abc"
+"""How their ids end: it has no meaning in the sandbox."""
 
 # The times of the purchases, and their ids up to the version and what makes them rise.
 _DELIVERIES: Final = f"""
@@ -44,7 +45,7 @@ _ATTEMPTS: Final = f"""
         status, response_head)
     SELECT id, number, customer_id, created_at, 12, last_status, ''
     FROM webhook_deliveries, generate_series(1, attempts) number
-    WHERE endpoint_id = %(endpoint)s AND id::text LIKE '%%{_END}'
+    WHERE endpoint_id = %(endpoint)s AND id::text LIKE '%%{END}'
     ORDER BY id, number
 """
 
@@ -69,5 +70,5 @@ def _id(salt: str) -> str:
     digest = f"md5('{salt}' || id)"
     return (
         f"(left(id::text, 19) || '8' || substr({digest}, 1, 3) || '-'"
-        f" || substr({digest}, 4, 9) || '{_END}')::uuid"
+        f" || substr({digest}, 4, 4) || '{END}')::uuid"
     )
