@@ -138,10 +138,6 @@ _ANSWERED: Final = """
         SELECT w.id, w.customer_id
         FROM webhook_deliveries w JOIN webhook_endpoints e ON e.id = w.endpoint_id
         WHERE w.platform_id = t.platform_id AND w.subject_id = t.id AND w.type = %s
-            AND (e.is_default OR NOT EXISTS (
-                SELECT FROM webhook_endpoints d
-                WHERE d.platform_id = t.platform_id AND d.is_default AND d.deleted_at IS NULL
-            ))
         ORDER BY e.is_default DESC, e.id LIMIT 1
     ) asked
     JOIN webhook_attempts a

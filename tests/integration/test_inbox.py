@@ -260,7 +260,7 @@ def test_a_parked_message_is_decided_and_a_malformed_one_is_rejected(
 ) -> None:
     parked = world.event("AUTHORIZATION_REVERSAL", cardholder, "T-early", 5)
     [early] = world.accept([(cardholder, parked)])
-    broken = world.insert_unchecked(cardholder, '{"type": "DANCE"}', reference="broken")
+    broken = world.insert_unchecked(cardholder, '{"type": "dance"}', reference="broken")
     world.drain(world.engine())
 
     [message] = found(world, [early]).values()

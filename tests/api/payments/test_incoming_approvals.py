@@ -234,23 +234,6 @@ def test_only_the_response_of_the_configured_endpoint_decides(scene: Scene) -> N
     assert scene.payer.balance() == 1_000
 
 
-def test_no_other_endpoint_decides_while_the_configured_one_is_disabled(scene: Scene) -> None:
-    with Listener(lambda _headers, _body: Reply()) as other:
-        made(scene.api.post("/webhooks/endpoints", {"url": other.url}))
-        with answering(scene.api, answer(200)):
-            [configured] = [
-                endpoint
-                for endpoint in ok(scene.api.get("/webhooks/endpoints"))["data"]
-                if endpoint["url"] != other.url
-            ]
-            path = f"/webhooks/endpoints/{configured['id']}"
-            ok(scene.api.patch(path, {"state": "DISABLED"}))
-            failed = settled(scene.api, scene.arrives(), "FAILED")
-
-    assert failed["failureReason"] == "PAYMENT_APPROVAL_TIMED_OUT"
-    assert scene.payer.balance() == 1_000
-
-
 # --- 202: the platform decides within five seconds ----------------------------------------------
 
 
