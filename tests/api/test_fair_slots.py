@@ -287,12 +287,12 @@ def test_requests_that_arrive_together_are_not_refused_together() -> None:
         await asyncio.wait([stage.tasks[A, READS.alone + number] for number in range(20)])
 
         waited = sorted(at - began for at in refused_at)
-        assert waited[0] >= 0.1  # Half of the limit at least,
-        assert waited[-1] - waited[0] >= 0.05  # and all between half of it and the whole.
+        assert waited[0] >= 0.5  # Half of the limit at least,
+        assert waited[-1] - waited[0] >= 0.1  # and all between half of it and the whole.
         for number in range(20):
             stage.tasks[A, READS.alone + number].exception()
 
-    on_a_stage(FairSlots(wait_s=0.2), act)
+    on_a_stage(FairSlots(wait_s=1.0), act)
 
 
 def test_requests_that_are_cancelled_while_they_wait_take_no_slot() -> None:
