@@ -20,6 +20,11 @@ _UPLOAD = """
     VALUES (%s, %s, 'PROCESSING', '{}', 0, 0, 0, 0, now(), now())
 """
 
+_REJECTION = """
+    INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)
+    VALUES (%s, %s, %s, '{}', 'MALFORMED', now())
+"""
+
 NAMES = [quota.name for quota in measures.QUOTAS]
 
 
@@ -41,6 +46,7 @@ def one_of_each(api: Api, database_url: str) -> dict[str, float]:
     ok(api.post("/webhooks/signing-keys/rotate", {"overlapHours": 24}))
     with psycopg.connect(database_url) as connection:
         connection.execute(_UPLOAD, [new_id(), api.tenant.platform_id])  # One would soon end.
+        connection.execute(_REJECTION, [new_id(), new_id(), api.tenant.platform_id])
         found = measures.rows(connection, api.tenant.platform_id)
     return {one.name.removeprefix("rows: "): one.value for one in found}
 
@@ -54,8 +60,10 @@ def test_each_cap_has_a_quota() -> None:
     assert sorted(NAMES) == [
         "accounts of a customer",
         "agents",
+        "bytes of a rejected event",
         "bytes of documents",
         "cards of a cardholder",
+        "deliveries of an event",
         "device codes of an agent",
         "external accounts of a customer",
         "links of a customer",
