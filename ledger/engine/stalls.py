@@ -32,7 +32,7 @@ HELD_LIMIT: Final = 1_000
 """Cardholders that wait alone in one lane; when more fail, their queues stop."""
 
 LAPSE_S: Final = 300.0
-"""How long a queue stays stopped in which only those wait who have failed."""
+"""How long a queue stays stopped in which only a few cardholders wait, who have all failed."""
 
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0

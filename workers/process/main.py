@@ -30,7 +30,7 @@ from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWak
 
 if TYPE_CHECKING:
     from cardledger.workers.process.event_worker import EventWorker
-    from cardledger.workers.process.watch import WebhookWatch
+    from cardledger.workers.process.watch import SessionWatch
     from cardledger.workers.process.webhook_worker import WebhookWorker
 
 _REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
@@ -98,10 +98,10 @@ def _webhook_worker() -> "type[WebhookWorker]":
     return WebhookWorker
 
 
-def _webhook_watch() -> "type[WebhookWatch]":
-    from cardledger.workers.process.watch import WebhookWatch
+def _session_watch() -> "type[SessionWatch]":
+    from cardledger.workers.process.watch import SessionWatch
 
-    return WebhookWatch
+    return SessionWatch
 
 
 def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Component]:
@@ -116,7 +116,7 @@ def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Co
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
-        watch = _webhook_watch()(config.database_url, worker_id, on_change=webhooks.wake)
+        watch = _session_watch()(config.database_url, worker_id, on_change=webhooks.wake)
         # The watch first: it stops last, so that what the sender finishes is not taken for silent.
         return [watch, webhooks, listener, *_report(config, webhooks)]
     events = _event_worker()(config, clock, best_effort, webhooks, worker_id)

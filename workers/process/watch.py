@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 from sqlalchemy import Connection
+from typing_extensions import override
 
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver
@@ -33,13 +34,20 @@ def _end_stale(connection: Connection) -> bool:
     return bool(ended)
 
 
-class WebhookWatch:
-    """Looks after the workers that send webhooks, for one that decides no events."""
+class SessionWatch:
+    """Looks after the workers of a database: ends what those that are silent hold."""
 
-    def __init__(self, database_url: str, worker_id: str, *, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        worker_id: str,
+        *,
+        on_change: Callable[[], None],
+        decides_events: bool = False,
+    ) -> None:
         """Watch for the worker `worker_id`; call `on_change` when a transaction was ended."""
         self._database: Final = batch_connections.watch_engine(
-            database_url, worker_id, decides_events=False
+            database_url, worker_id, decides_events=decides_events
         )
         self._on_change: Final = on_change
         self._task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
@@ -58,15 +66,20 @@ class WebhookWatch:
         try:
             with self._database.begin() as connection:
                 ended = _end_stale(connection)
+                has_changed = self._observe(connection)
         except UNAVAILABLE_ERRORS:
-            return False  # The sender logs the outage; the watch asks again.
-        if ended:
+            return False  # The worker logs the outage; the watch asks again.
+        if ended or has_changed:
             self._on_change()
         return False
 
+    def _observe(self, _connection: Connection) -> bool:
+        """Look at what else is watched; return whether there may be something to do now."""
+        return False
 
-class Watch:
-    """Looks after the workers of a database, and after the clock of its own process."""
+
+class Watch(SessionWatch):
+    """Looks after the clock of its own process as well, for a worker that decides events."""
 
     def __init__(
         self,
@@ -81,10 +94,8 @@ class Watch:
         Calls `on_change` when transactions were ended, or the clock has become right: there may be
         messages to decide.
         """
-        self._database: Final = batch_connections.watch_engine(database_url, worker_id)
+        super().__init__(database_url, worker_id, on_change=on_change, decides_events=True)
         self._clock: Final = clock
-        self._on_change: Final = on_change
-        self._task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
         self._clock_ahead: timedelta | None = None  # Unknown so far.
 
     @property
@@ -106,28 +117,12 @@ class Watch:
         """Return how far the clock is ahead; 0 within the tolerance, None when it is unknown."""
         return None if self._clock_ahead is None else self._clock_ahead.total_seconds()
 
-    def start(self) -> None:
-        """Start to look."""
-        self._task.start()
-        self._task.wake()
-
-    def stop(self, limit_s: float) -> None:
-        """Look no more."""
-        self._task.stop(limit_s)
-        self._database.dispose()
-
-    def _look(self) -> bool:
-        try:
-            with self._database.begin() as connection:
-                ended = _end_stale(connection)
-                asked, asked_at = self._clock(), monotonic()
-                answer = database_clock.read(driver(connection))
-                took = timedelta(seconds=monotonic() - asked_at)
-        except UNAVAILABLE_ERRORS:
-            return False  # The sweeper logs the outage; the watch asks again.
-        if self._has_become_right(database_clock.ahead(asked, answer, took)) or ended:
-            self._on_change()
-        return False
+    @override
+    def _observe(self, connection: Connection) -> bool:
+        asked, asked_at = self._clock(), monotonic()
+        answer = database_clock.read(driver(connection))
+        took = timedelta(seconds=monotonic() - asked_at)
+        return self._has_become_right(database_clock.ahead(asked, answer, took))
 
     def _has_become_right(self, ahead: timedelta) -> bool:
         """Note how far `ahead` the clock is; return whether it is right and was not before."""
