@@ -39,7 +39,7 @@ def stories(api: Api) -> Iterator[Stories]:
                 api.authorize(
                     card, chance.randrange(300, 9_000), descriptor=chance.choice(_MERCHANTS)
                 )
-            time.sleep(chance.random())
+            time.sleep(chance.random())  # Traffic as people make it, for the bars of rates.
         played = play(api, last_merchant=_MERCHANTS[0])
         receiver.wait_for(lambda arrivals: len(arrivals) > 1)
         yield played
