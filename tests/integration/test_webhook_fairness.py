@@ -11,7 +11,9 @@ from sqlalchemy import insert
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks.dispatch import dispatch
 from cardledger.ledger.webhooks.leases import Capacity
+from cardledger.ledger.webhooks.outbox_claims import Turns
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply
@@ -196,6 +198,21 @@ def test_platforms_share_a_dispatch_by_their_deliveries(world: World) -> None:
     world.dispatch(limit=100)
 
     assert all(world.deliveries(key) for key in keys)
+
+
+def test_a_dispatch_begins_with_the_platform_whose_last_one_is_longest_ago(world: World) -> None:
+    busy = [platform_with(world, 5) for _ in range(2)]
+    other = world.platform("https://hooks.example.com/")
+    for platform in busy:
+        emit_many(world, platform, 10)
+    key = world.emit(other)
+    turns = Turns()
+
+    for _ in range(2):  # Each has room for one webhook of both busy platforms, and no more.
+        with world.engine.begin() as connection:
+            dispatch(connection, limit=10, at=world.clock(), turns=turns)
+
+    assert world.deliveries(key)
 
 
 def test_a_platform_with_many_endpoints_gets_every_second_attempt_beside_one_with_one(
