@@ -54,12 +54,6 @@ class UnverifiedError(Exception):
         )
 
 
-_INSERT: Final = f"""
-    INSERT INTO rejections ({", ".join(RejectionRecord._fields)}, mac)
-    VALUES ({", ".join(["%s"] * len(RejectionRecord._fields))}, %s)
-"""
-
-
 async def keep(
     connection: AsyncConnection[Any], records: Sequence[RejectionRecord], key: InboxKey
 ) -> list[Message]:
@@ -70,8 +64,7 @@ async def keep(
     if not records:
         return []
     rows = [(*record, key.mac_of_rejection(record)) for record in records]
-    async with connection.cursor() as cursor:
-        await cursor.executemany(_INSERT, rows)
+    await writes.REJECTIONS.write_async(connection, rows)
     moved = money_of(records)
     if not moved:
         return []

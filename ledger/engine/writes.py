@@ -55,7 +55,7 @@ _SUSPENSE: Final = BulkInsert(tables.suspense_items)
 _DEPOSITS: Final = BulkInsert(tables.deposits)
 _PAYMENT_EVENTS: Final = BulkInsert(tables.transfer_events)
 _OUTCOMES: Final = BulkInsert(tables.outcomes)
-_REJECTIONS: Final = BulkInsert(tables.rejections)
+REJECTIONS: Final = BulkInsert(tables.rejections)
 _PARKED: Final = BulkInsert(tables.parked, without={"platform_id"})  # A trigger writes it.
 _PENDING_PULLS: Final = BulkInsert(tables.pending_pulls)
 _OUTBOX: Final = BulkInsert(tables.outbox, without={"retry_at"})
@@ -228,7 +228,7 @@ def append_rejections(
     connection: Connection[Any], records: Sequence[RejectionRecord], key: InboxKey
 ) -> None:
     """Append to `rejections`, signed with `key`."""
-    _REJECTIONS.write(connection, [(*record, key.mac_of_rejection(record)) for record in records])
+    REJECTIONS.write(connection, [(*record, key.mac_of_rejection(record)) for record in records])
 
 
 # The rows as they are, so that one that was refused by mistake can be accepted again.
