@@ -27,9 +27,9 @@ from cardledger.api.connections.registry import Admission, ConnectionRegistry
 from cardledger.api.connections.request_head import (
     MAX_HEAD,
     host_error,
-    is_body_within,
     is_form,
     is_one_request,
+    length_of_body,
     piece_end,
 )
 from cardledger.api.connections.response_transport import Flow, ResponseTransport
@@ -64,6 +64,13 @@ that much. The kernel's own 4 MB would let a client at 1 Mbit/s look as if it ha
 """
 
 _LINGER_S: Final = 1.0
+"""How long the rest of a request may be silent before its connection is closed."""
+
+_LONGEST_LINGER_S: Final = 10.0
+_DISCARD_S: Final = 0.04
+"""Once in this time what has arrived of a refused request is read: some megabytes a second, so that
+the refused files of one client take little time from the requests of others."""
+
 _PIECES_AT_ONCE: Final = 64
 """Pieces that are parsed before the event loop has its turn; a client chooses their size."""
 
@@ -116,6 +123,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._head_size = 0
         self._size = 0
+        self._body_left = (
+            0  # Bytes of the body that are to come, where its head says how long it is.
+        )
         self._size_limit = MAX_REQUEST  # Of the request that is being received.
         self._problem = _MALFORMED
         # What the parser stopped at; sent after the responses to the requests before it.
@@ -244,7 +254,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._received_at = self.registry.now
         if self._held or self._must_wait():
             self._hold(self._held[self._held_at :] + data, 0)
-        elif is_one_request(data):
+        elif len(data) <= self._body_left or is_one_request(data):
             self._parse(data)
         else:
             self._parse_pieces(data, 0)
@@ -270,6 +280,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._is_in_head = False
         self._head_size = 0
+        length = length_of_body(self.headers)
+        self._body_left = length or 0
         if self.scope["path"] == EVENTS_PATH:
             self._size_limit = _EVENTS_REQUEST
         elif is_form(self.headers):
@@ -280,14 +292,21 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.keep_alive = False
         # A response that is sent before such a body has arrived ends the connection, and says so:
         # the body may be too long to be discarded, or never come after a refused `100-continue`.
-        is_read_anyway = not self.expect_100_continue and is_body_within(MAX_BODY, self.headers)
+        is_short = length is not None and length <= MAX_BODY
+        is_read_anyway = is_short and not self.expect_100_continue
         self._is_kept_once_read = cycle.keep_alive and not is_read_anyway
         if not is_read_anyway:
             cycle.keep_alive = False
 
     @override
+    def on_body(self, body: bytes) -> None:
+        self._body_left -= len(body)
+        super().on_body(body)
+
+    @override
     def on_message_complete(self) -> None:
         self._is_in_head = True
+        self._body_left = 0
         self._size, self._size_limit = 0, MAX_REQUEST
         super().on_message_complete()
         if self.cycle.response_complete:
@@ -316,9 +335,15 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._is_ended or self._refusal is not None or self.transport.is_closing()
 
     def _discard(self, size: int) -> None:
+        """Read `size` bytes of a request that is refused, and more of it in a moment."""
         self._size += size
-        if self._size > self._size_limit:
-            self.flow.pause_reading()
+        self.flow.pause_reading()
+        if self._is_ended and self._size <= self._size_limit:
+            self.loop.call_later(_DISCARD_S, self._discard_more)
+
+    def _discard_more(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def _has_responded(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # None is missing in uvicorn's types.
@@ -366,7 +391,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _parse_pieces(self, data: bytes, start: int) -> None:
         """Parse `data` from `start` on, until a request is complete; hold the rest."""
         for _ in range(_PIECES_AT_ONCE):
-            end = piece_end(data, start)
+            # What is surely a part of a body has no end of a head, and is one piece.
+            rest = min(start + self._body_left, len(data))
+            end = rest if rest > start else piece_end(data, start)
             self._parse(data[start:end])
             start = end
             if start == len(data) or self._is_stopped():
@@ -481,7 +508,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Write nothing more, and close in a moment.
 
         Closed at once, the connection would be reset by bytes still in transit, and the client
-        could lose the response. So they are read for a moment and discarded.
+        could lose the response. So they are discarded for as long as they arrive.
         """
         self._send_head()
         self._is_ended = True
@@ -492,7 +519,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
         self.transport.write_eof()
-        self.loop.call_later(_LINGER_S, self.transport.close)
+        until = self.loop.time() + _LONGEST_LINGER_S
+        self.loop.call_later(_LINGER_S, self._linger, until, 0)
+
+    def _linger(self, until: float, size: int) -> None:
+        """Close it `until` then, or if nothing was discarded since it had been `size` bytes."""
+        if self._size == size or self.loop.time() >= until:
+            self.transport.close()
+        else:
+            self.loop.call_later(_LINGER_S, self._linger, until, self._size)
 
 
 class _RefusedHeadError(httptools.HttpParserError):

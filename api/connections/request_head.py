@@ -32,14 +32,15 @@ def host_error(headers: Sequence[tuple[bytes, bytes]], version: str) -> str | No
     return None if version == "1.0" else "Missing header Host; send it once."
 
 
-def is_body_within(limit: int, headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Return whether the body is known to have at most `limit` bytes, before it is read."""
+def length_of_body(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+    """Return how many bytes the body has, None where the head does not say."""
+    length = 0
     for name, value in headers:
         if name == b"transfer-encoding":
-            return False
-        if name == b"content-length":  # Digits only: the parser has checked it.
-            return len(value) <= len(str(limit)) and int(value) <= limit
-    return True
+            return None
+        if name == b"content-length":
+            length = int(value)  # Digits of at most 64 bits: the parser has checked it.
+    return length
 
 
 def is_form(headers: Sequence[tuple[bytes, bytes]]) -> bool:

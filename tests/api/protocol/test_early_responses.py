@@ -2,11 +2,14 @@
 
 import socket
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.connections.limits import ConnectionLimits
+from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
+from cardledger.api.ingestion.bodies import PATH as EVENTS_PATH
 from cardledger.schema.ids import Id
 from tests.api.protocol.support import (
     PATIENCE_S,
@@ -22,6 +25,7 @@ from tests.api.support import TIMEOUT_S, Tenant, server
 BODY = b'{"customerType": "INDIVIDUAL", "fullName": "Ada"}'
 LENGTH = f"Content-Length: {len(BODY)}"
 CONFIG = "GET {}/config HTTP/1.1"
+SLOWLY_S = 0.7
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,19 @@ def test_a_client_that_is_still_sending_gets_the_refusal_of_a_large_body(
         data = until_closed(opened)
 
     assert refusal(data)[0] == 413
+
+
+def test_a_file_that_was_refused_is_read_slowly_until_its_end(root: str, stranger: Tenant) -> None:
+    size = MAX_EVENTS_BODY
+    request = f"POST {EVENTS_PATH} HTTP/1.1"
+    with connection(root) as opened:
+        began = monotonic()
+        opened.sendall(head(stranger, f"Content-Length: {size}", request=request) + b"\n" * size)
+        seconds = monotonic() - began
+        data = until_closed(opened)
+
+    assert refusal(data, "UNAUTHORIZED")[0] == 401
+    assert seconds > SLOWLY_S, "a second and a half; at once it would be some hundredths of one"
 
 
 def test_a_body_of_chunks_that_was_read_leaves_the_connection_open(
