@@ -32,6 +32,7 @@ VIEWS: Final = (
     "customers",
     "deposits",
     "document_contents",
+    "document_pieces",
     "document_usage",
     "documents",
     "entries",

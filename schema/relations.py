@@ -78,6 +78,7 @@ CREATED: Final = {
     "0110": ("invitations",),
     "0120": ("console_tickets",),
     "0127": ("trial_balance_progress", "trial_balances"),
+    "0143": ("document_pieces",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -174,6 +175,7 @@ FUNCTIONS: Final = {
     ),
     "0132": ("bank_findings(date)",),
     "0142": ("delete_expired_credentials(integer)",),
+    "0143": ("delete_document_pieces()",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -112,6 +112,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "customer_uploads": {Role.API: "adw"},
     "customers": {Role.API: "aw"},
     "document_contents": {Role.API: "adw"},
+    "document_pieces": {Role.API: "a"},  # Deleted with their document.
     "document_usage": {Role.API: "aw"},
     "documents": {Role.API: "adw"},
     "external_account_challenges": {Role.API: "aw"},
@@ -214,6 +215,7 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "customer_authentication": ("totp_secret", "recovery_hashes"),
     "customers": ("identifier",),
     "document_contents": ("content",),
+    "document_pieces": ("content",),
     "documents": ("content_key", "document_number"),
     "idempotency_keys": ("answer",),
     "invitations": ("code", "url"),

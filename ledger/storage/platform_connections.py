@@ -18,7 +18,6 @@ from cardledger.schema.ids import Id
 
 _SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, %s)"
 _PLATFORM: Final = "platform_id"
-_ENDS: Final = "ends after use"
 
 # The query of one request is not to take the processors that others' requests need.
 _SETTINGS: Final = "-c max_parallel_workers_per_gather=0"
@@ -51,24 +50,11 @@ class PlatformConnections:
     @asynccontextmanager
     async def writing(self, platform_id: Id) -> AsyncIterator[AsyncConnection]:
         """Yield a connection in a database transaction that commits at the end of the block."""
-        async with self._engine.connect() as connection:
-            try:
-                async with connection.begin():
-                    if connection.info.get(_PLATFORM) != platform_id:
-                        # For this transaction only: a roll-back would restore the platform before.
-                        await _limit(connection, platform_id, is_local=True)
-                    yield connection
-            finally:
-                if not connection.invalidated and connection.info.pop(_ENDS, False):
-                    await connection.invalidate()
-
-
-def end_after_use(connection: AsyncConnection) -> None:
-    """Have a connection of `writing` closed after its block, instead of used for others.
-
-    One that has carried megabytes keeps as much memory, here and in its process of PostgreSQL.
-    """
-    connection.info[_ENDS] = True
+        async with self._engine.begin() as connection:
+            if connection.info.get(_PLATFORM) != platform_id:
+                # For this transaction only: a roll-back would restore the platform before.
+                await _limit(connection, platform_id, is_local=True)
+            yield connection
 
 
 async def _limit(connection: AsyncConnection, platform_id: Id, *, is_local: bool) -> None:

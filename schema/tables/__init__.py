@@ -56,7 +56,12 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
-from cardledger.schema.tables.documents import document_contents, document_usage, documents
+from cardledger.schema.tables.documents import (
+    document_contents,
+    document_pieces,
+    document_usage,
+    documents,
+)
 from cardledger.schema.tables.exchange import exchange_rates, platform_exchange_rates
 from cardledger.schema.tables.invitations import invitations
 from cardledger.schema.tables.network_files import (
@@ -202,6 +207,7 @@ __all__ = [
     "customers",
     "deposits",
     "document_contents",
+    "document_pieces",
     "document_usage",
     "documents",
     "duplicates",

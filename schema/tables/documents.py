@@ -6,6 +6,7 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
+    Integer,
     LargeBinary,
     Table,
     Uuid,
@@ -86,7 +87,8 @@ document_contents = Table(
     Column(
         "content",
         LargeBinary,
-        comment="The file, encrypted with the key of its document; null: it is in the directory.",
+        comment="The file, encrypted with the key of its document, or the beginning of a large one;"
+        " null: it is in the directory.",
     ),
     Column(
         "file_id",
@@ -99,6 +101,33 @@ document_contents = Table(
         name="place",
     ),
     comment="Files of documents, which no list reads.",
+)
+
+document_pieces = Table(
+    "document_pieces",
+    metadata,
+    Column(
+        "document_id",
+        ForeignKey(documents.c.id, ondelete="CASCADE"),
+        primary_key=True,
+        comment="The document.",
+    ),
+    Column(
+        "number",
+        Integer,
+        primary_key=True,
+        autoincrement=False,
+        comment="Its place in the file, from 1 on.",
+    ),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="The platform."),
+    Column(
+        "content",
+        LargeBinary,
+        nullable=False,
+        comment="A part of the file, which is encrypted as a whole with the key of its document.",
+    ),
+    CheckConstraint("number > 0", name="number"),
+    comment="What follows the beginning of a large file, which is in document_contents.",
 )
 
 document_usage = Table(

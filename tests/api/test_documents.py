@@ -108,6 +108,67 @@ def test_a_document_is_uploaded_read_and_deleted_with_its_file(
     assert not rows(database_url, "SELECT FROM document_contents WHERE document_id = %s", key)
 
 
+def test_a_large_file_is_kept_in_pieces_until_it_is_replaced_or_deleted(
+    api: Api, database_url: str
+) -> None:
+    large, other = large_pdf(700_000), large_pdf(300_000)
+    document = upload(api, api.customer()["id"], large)
+
+    assert (stored_file(database_url, document), pieces(database_url)) == (large, 2)
+    ok(put(api, document, other))
+    assert (stored_file(database_url, document), pieces(database_url)) == (other, 1)
+    ok(put(api, document, PDF))
+    assert (stored_file(database_url, document), pieces(database_url)) == (PDF, 0)
+    ok(put(api, document, large))
+    assert api.delete(f"/documents/{document['id']}").status_code == 204
+    assert pieces(database_url) == 0
+
+
+def test_a_release_that_knows_no_pieces_replaces_and_deletes_a_large_file(
+    api: Api, database_url: str
+) -> None:
+    document = upload(api, api.customer()["id"], large_pdf(700_000))
+    key = document["id"].removeprefix("Document:")
+
+    with psycopg.connect(database_url) as connection:
+        before = connection.execute("SELECT count(*) FROM document_pieces").fetchone()
+        connection.execute(
+            "UPDATE document_contents SET content = 'whole' WHERE document_id = %s", [key]
+        )
+        after = connection.execute("SELECT count(*) FROM document_pieces").fetchone()
+        connection.rollback()
+        connection.execute("DELETE FROM document_contents WHERE document_id = %s", [key])
+        connection.execute("DELETE FROM documents WHERE id = %s", [key])
+
+    assert (before, after, pieces(database_url)) == ((2,), (0,), 0)
+
+
+def large_pdf(size: int) -> bytes:
+    """Return a PDF with `size` bytes of comments after its head."""
+    head, body = PDF.split(b"\n", 1)
+    return head + b"\n" + b"%" * (size - 1) + b"\n" + body
+
+
+def pieces(url: str) -> int:
+    return len(rows(url, "SELECT FROM document_pieces"))
+
+
+def stored_file(url: str, document: dict[str, Any]) -> bytes:
+    """Return the file of `document`, put together and opened."""
+    key = document["id"].removeprefix("Document:")
+    [(sealed, sealed_key, platform_id)] = rows(
+        url,
+        "SELECT c.content || coalesce(string_agg(p.content, '' ORDER BY p.number), ''),"
+        " d.content_key, d.platform_id FROM documents d"
+        " JOIN document_contents c ON c.document_id = d.id"
+        " LEFT JOIN document_pieces p ON p.document_id = d.id"
+        " WHERE d.id = %s GROUP BY d.id, c.document_id",
+        key,
+    )
+    location = DOCUMENT_KEY.of(bytes(platform_id), document_id_bytes(key))
+    return uploaded.opened(sealed, KeyRing(SECRET_KEY).decrypt(sealed_key, location))
+
+
 def document_id_bytes(key: str) -> bytes:
     return bytes.fromhex(key.replace("-", ""))
 

@@ -169,6 +169,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "record_acceptance",
         "count_rows",
         "count_deleted_rows",
+        "delete_document_pieces",
         "delete_expired_credentials",
         "fill_platform",
         "refuse_loss",

@@ -20,7 +20,6 @@ from cardledger.ledger.customers.documents.uploaded import CheckedFile
 from cardledger.ledger.ports import Evidence
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.platform_connections import end_after_use
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY, DOCUMENT_NUMBER
 from cardledger.ledger.storage.tenancy import own
@@ -44,7 +43,12 @@ _OWNERS: Final = tables.beneficial_owners.c
 
 _SHOWN: Final = select(tables.documents)
 
-_LARGE: Final = 256 * 1024  # Bytes of a file that a connection keeps memory for.
+_PIECE: Final = 256 * 1024
+"""Bytes of a file in one row and one statement.
+
+libpq copies a statement before it sends it, which would keep other requests waiting for a file of
+10 MB, and a connection keeps as much memory as its largest statement took.
+"""
 
 
 class UnknownHolderError(Exception):
@@ -105,7 +109,7 @@ async def create(  # noqa: PLR0913 - each by name
             document_id=key, platform_id=platform_id, **_content(file, stored)
         )
     )
-    _end_if_large(connection, file, stored)
+    await _write_pieces(connection, platform_id, key, file, stored)
     await room.take(connection, platform_id, charged(file.size), limits)
     created = await get(connection, platform_id=platform_id, document_id=key, keys=keys)
     assert created is not None
@@ -187,7 +191,7 @@ async def replace(  # noqa: PLR0913 - each by name
         .where(_CONTENTS.document_id == document_id)
         .values(**_content(file, stored))
     )
-    _end_if_large(connection, file, stored)
+    await _write_pieces(connection, platform_id, document_id, file, stored)
     more = charged(file.size) - charged(row.size)
     await room.take(connection, platform_id, more, limits)
     changed = await get(connection, platform_id=platform_id, document_id=document_id, keys=keys)
@@ -364,17 +368,34 @@ async def _erase(
     return Erased(count=len(document_ids), files=files)
 
 
-def _end_if_large(
-    connection: AsyncConnection, file: CheckedFile, stored: StoredFile | None
+async def _write_pieces(
+    connection: AsyncConnection,
+    platform_id: Id,
+    document_id: Id,
+    file: CheckedFile,
+    stored: StoredFile | None,
 ) -> None:
-    if stored is None and file.size > _LARGE:
-        end_after_use(connection)
+    """Write what follows the beginning of a file in PostgreSQL.
+
+    A trigger has deleted the pieces of a file that is being replaced.
+    """
+    if stored is not None:
+        return
+    for number, start in enumerate(range(_PIECE, len(file.sealed), _PIECE), 1):
+        await connection.execute(
+            tables.document_pieces.insert().values(
+                document_id=document_id,
+                number=number,
+                platform_id=platform_id,
+                content=file.sealed[start : start + _PIECE],
+            )
+        )
 
 
 def _content(file: CheckedFile, stored: StoredFile | None) -> dict[str, Any]:
     """Return the columns of a row for a file in PostgreSQL, or for one in the directory."""
     if stored is None:
-        return {"content": file.sealed, "file_id": None, "file_sha256": None}
+        return {"content": file.sealed[:_PIECE], "file_id": None, "file_sha256": None}
     return {
         "content": None,
         "file_id": stored.place.file_id,
