@@ -199,8 +199,9 @@ class Memory:
 def memory_mb(pids: Iterable[int]) -> float:
     """Return the memory of the processes `pids` and of everything below them.
 
-    The part that belongs to each process alone: sessions of PostgreSQL share a cache, which a sum
-    of their resident memory would count for each of them.
+    Without what processes may share: programs, and the cache of PostgreSQL, whose size is fixed. A
+    page of the cache counts as private of the session that was the first to use it, and resident in
+    each that has used it.
     """
     processes: dict[int, psutil.Process] = {}
     for pid in pids:
@@ -214,6 +215,7 @@ def memory_mb(pids: Iterable[int]) -> float:
 
 def _private_mb(process: psutil.Process) -> float:
     try:
-        return float(process.memory_full_info().uss) / _MEGABYTE
+        memory = process.memory_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return 0.0
+    return float(memory.rss - memory.shared) / _MEGABYTE
