@@ -312,6 +312,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         config.redis_url,
         config.secret_key,
     )
+    slots = FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s)
     try:
         async with (
             client,
@@ -337,8 +338,8 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 webhook_waiting_limit=config.webhook_waiting_limit,
                 turns=Turns(),
-                loop_turns=LoopTurns(),
-                slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),
+                loop_turns=LoopTurns(is_shared=lambda: slots.is_shared),
+                slots=slots,
                 ingestion=IngestionLimits(),
                 uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),
                 document_limits=StorageLimits(bytes_of_platform=config.document_bytes),

@@ -129,6 +129,12 @@ class FairSlots:
         self._timers: Final[dict[Work, TimerHandle]] = {}
         self._spread = 0.0  # From 0 to 1, of the last request that waited.
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one platform has sent a request in the last seconds."""
+        self._forget_senders(self._now())
+        return len(self._senders) > 1
+
     @asynccontextmanager
     async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[None]:
         """Wait for a slot and keep it for the block, or for a moment only, by the kind of `work`.
@@ -185,7 +191,10 @@ class FairSlots:
     def _note_sender(self, platform_id: Id, now: float) -> None:
         self._senders[platform_id] = now
         self._senders.move_to_end(platform_id)
-        while now - next(iter(self._senders.values())) > _ACTIVE_S:
+        self._forget_senders(now)
+
+    def _forget_senders(self, now: float) -> None:
+        while self._senders and now - next(iter(self._senders.values())) > _ACTIVE_S:
             self._senders.popitem(last=False)
 
     def _is_free(self, caller: Caller) -> bool:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
-_TURN_S: Final = 0.001
+_TURN_S: Final = 0.000_25
+_REST_S: Final = 0.001  # The shortest time that the event loop sleeps.
+_LONGEST_REST_S: Final = 0.02
 
 Result = TypeVar("Result")
 
@@ -17,13 +19,20 @@ Result = TypeVar("Result")
 class LoopTurns:
     """The turns of all long computations of one event loop: it runs one turn between two rounds.
 
-    So each callback waits a millisecond for those that go on, however many they are. Those that
-    begin have their first turn at once.
+    So each callback waits a quarter of a millisecond for those that go on, however many they are:
+    an authorization has some twenty rounds. Those that begin have their first turn at once.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Measure turns by the seconds of `clock`."""
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        is_shared: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Measure turns by the seconds of `clock`; rest for as long as they take if `is_shared`."""
         self._clock: Final = clock
+        self._is_shared: Final = is_shared
+        self._since_rest_s = 0.0
         self._next: Final = asyncio.Lock()  # Those that wait for it have it in their order.
 
     async def run(self, steps: Generator[None, None, Result], *, at_once: bool = True) -> Result:
@@ -47,7 +56,19 @@ class LoopTurns:
         finally:
             steps.close()
 
+    async def rest(self, worked_s: float) -> None:
+        """Rest for as long as a computation has `worked_s`, which is no generator, if `is_shared`.
+
+        For 20 ms at most: of what it took, others may have had most.
+        """
+        if self._is_shared():
+            await asyncio.sleep(min(worked_s, _LONGEST_REST_S))
+
     async def _turn(self) -> None:
         """Return in a later round of the event loop, in which no other computation has a turn."""
         async with self._next:
-            await asyncio.sleep(0)
+            self._since_rest_s += _TURN_S
+            is_due = self._since_rest_s >= _REST_S
+            if is_due:
+                self._since_rest_s = 0.0
+            await asyncio.sleep(_REST_S if is_due and self._is_shared() else 0)

@@ -28,7 +28,7 @@ _UNTIMED: Final = "cardledger.untimed"
 
 
 def untimed(scope: Scope) -> AbstractContextManager[None]:
-    """Return a block whose time does not count: it computes in turns, and waits for no database."""
+    """Return a block whose time does not count: it computes in turns, or rests between them."""
     block: Callable[[], AbstractContextManager[None]] = scope.get(_UNTIMED, nullcontext)
     return block()
 

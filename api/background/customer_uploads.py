@@ -37,7 +37,7 @@ from cardledger.workers.client import background
 
 _JOBS: Final = 20  # That are looked at in one step; each of them advances by a part.
 _IDLE_S: Final = 2.0  # Between two looks for jobs that other processes have accepted.
-_REST: Final = 3.0  # So many times as long as a step has kept the event loop, requests have it.
+_REST: Final = 3.0  # So many times as long as a part has kept the event loop, requests have it.
 
 _ROW: Final[TypeAdapter[Any]] = TypeAdapter(UploadedCustomer)
 
@@ -88,16 +88,13 @@ class CustomerUploads:
         task = asyncio.current_task()
         assert task is not None
         while not task.cancelling():
-            began = time.thread_time()  # With requests in between: the busier, the more rest.
             try:
                 has_more = await self.step()
             except Exception:  # noqa: BLE001 - the step is repeated
                 # Not a warning: an outage of PostgreSQL has its own lines.
                 _log.debug("uploads of customers not advanced", exc_info=True)
                 has_more = False
-            if has_more:
-                await asyncio.sleep(self._rest * (time.thread_time() - began))
-            else:
+            if not has_more:
                 await self._wait()
 
     async def step(self) -> bool:
@@ -108,9 +105,10 @@ class CustomerUploads:
         return any(advanced)
 
     async def _attempt(self, platform_id: Id, upload_id: Id) -> bool:
-        """Advance a job; one that fails is tried again, and keeps no other one waiting."""
+        """Advance a job, and rest; one that fails is tried again and keeps no other one waiting."""
+        began = time.thread_time()  # With requests in between: the busier, the more rest.
         try:
-            return await self._advance(platform_id, upload_id)
+            is_advanced = await self._advance(platform_id, upload_id)
         except OperationalError:
             raise  # The database is away, for every job.
         except Exception as error:  # noqa: BLE001 - the part is repeated
@@ -118,6 +116,8 @@ class CustomerUploads:
             job, kind = public_id("Job", upload_id), type(error).__name__
             _log.error("upload of customers not advanced", job=job, error=kind)
             return False
+        await asyncio.sleep(self._rest * (time.thread_time() - began))
+        return is_advanced
 
     async def _wait(self) -> None:
         try:

@@ -1,5 +1,6 @@
 """Network events: accept many with one request, return their outcomes, look an outcome up."""
 
+import time
 from contextlib import AsyncExitStack
 from typing import Annotated, Final
 from urllib.parse import unquote
@@ -24,6 +25,7 @@ from cardledger.api.ingestion import bodies
 from cardledger.api.ingestion.bodies import PATH, Body
 from cardledger.api.ingestion.stream import OutcomeStream
 from cardledger.api.ingestion_limits import LIVE_EVENTS
+from cardledger.api.time_limit import untimed
 from cardledger.ledger.engine import outcomes
 from cardledger.ledger.engine.outcomes import SeveralEventsError
 from cardledger.ledger.messaging import inbox, rejections
@@ -44,7 +46,7 @@ from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 
 _ACCEPTED: Final = 202
-_CHUNK: Final = 100  # Events that are parsed and written together.
+_CHUNK: Final = 50  # Events that are parsed and written together.
 _EVENTS_OF_A_REQUEST: Final = 100  # So many of a file count as one request against the rate limit.
 
 _NO_OUTCOME: Final = (
@@ -87,7 +89,7 @@ async def submit_network_events(
             REQUESTS, str(call.platform_id), _requests_of(body, lane) - 1
         )
         async with slot_of(request, Work.EVENT):
-            batch = await _accepted(call, body, lane)
+            batch = await _accepted(request, call, body, lane)
         if query.wait == "false":
             return resource_response(_summary(batch), _ACCEPTED)
         outcomes_in_order = call.client.in_order(
@@ -130,18 +132,25 @@ def _requests_of(body: Body, lane: Lane) -> int:
     return max(-(-body.count // events), -(-body.size // MAX_BODY))
 
 
-async def _accepted(call: PlatformContext, body: Body, lane: Lane) -> _Batch:
+async def _accepted(request: Request, call: PlatformContext, body: Body, lane: Lane) -> _Batch:
     """Return the events of `body` once all of them are accepted.
+
+    While other platforms send requests, it rests for as long as it works: so long do theirs wait.
 
     Raises: TooManyEventsError, before one is accepted; UnavailableError when PostgreSQL is, or a
     deadline has passed: some may have been accepted.
     """
     batch: _Batch = []
     with call.services.ingestion.undecided.reserve(call.platform_id, lane, body.count) as room:
+        began = time.thread_time()
         for events in body.chunks(_CHUNK):
             chunk = await call.client.accept(events, platform_id=call.platform_id, lane=lane)
             room.take([item.outcome for item in chunk])
             batch += chunk
+            # Others have had a part of the time meanwhile: the busier, the more rest.
+            with untimed(request.scope):
+                await call.services.loop_turns.rest(time.thread_time() - began)
+            began = time.thread_time()
     return batch
 
 

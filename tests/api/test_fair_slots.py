@@ -200,6 +200,17 @@ def test_a_platform_alone_has_many_slots_and_beside_others_its_share() -> None:
     on_a_stage(FairSlots(patience_s=NEVER_S, wait_s=NEVER_S), act)
 
 
+def test_slots_are_shared_once_a_second_platform_sends() -> None:
+    async def act(stage: Stage) -> None:
+        await stage.send(A, range(2))
+        assert not slots.is_shared
+        await stage.send(B, range(1))
+        assert slots.is_shared
+
+    slots = FairSlots(patience_s=NEVER_S, wait_s=NEVER_S)
+    on_a_stage(slots, act)
+
+
 def test_platforms_that_wait_take_turns() -> None:
     platforms = [Id(bytes([number] * 16)) for number in range(TOTAL // SHARED + 3)]
 

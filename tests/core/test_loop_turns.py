@@ -36,8 +36,8 @@ async def waits_beside(computation: asyncio.Task[str], clock: Clock) -> list[flo
     return waits
 
 
-@pytest.mark.parametrize("step_ms", [0.25, 1, 3])
-def test_a_request_waits_for_a_turn_of_a_millisecond(step_ms: float) -> None:
+@pytest.mark.parametrize("step_ms", [0.05, 0.25, 1, 3])
+def test_a_request_waits_for_a_turn_of_a_quarter_of_a_millisecond(step_ms: float) -> None:
     async def run() -> tuple[str, list[float]]:
         clock = Clock()
         turns = LoopTurns(clock.seconds)
@@ -48,8 +48,51 @@ def test_a_request_waits_for_a_turn_of_a_millisecond(step_ms: float) -> None:
     result, waits = asyncio.run(run())
 
     assert result == "whole"
-    assert max(waits) <= 1 + step_ms
-    assert sum(waits) == STEPS * step_ms
+    assert max(waits) <= 0.25 + step_ms
+    assert sum(waits) == pytest.approx(STEPS * step_ms)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_what_works_without_turns_rests_as_long_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, *, is_shared: bool
+) -> None:
+    slept: list[float] = []
+
+    async def counted(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def run() -> None:
+        turns = LoopTurns(is_shared=lambda: is_shared)
+        for worked_s in (0.003, 1.0):
+            await turns.rest(worked_s)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    asyncio.run(run())
+
+    assert slept == ([0.003, 0.02] if is_shared else [])
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_computations_leave_half_of_the_time_to_the_requests_of_several_platforms(
+    monkeypatch: pytest.MonkeyPatch, *, is_shared: bool
+) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    async def run() -> None:
+        clock = Clock()
+        turns = LoopTurns(clock.seconds, is_shared=lambda: is_shared)
+        await asyncio.gather(*(turns.run(clock.steps(0.25)) for _ in range(4)))
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    asyncio.run(run())
+
+    computed = 4 * STEPS * 0.25 / 1_000
+    assert sum(slept) == pytest.approx(computed if is_shared else 0, rel=0.05)
 
 
 def test_a_request_waits_for_one_of_many_computations() -> None:
