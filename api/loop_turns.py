@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 _TURN_S: Final = 0.000_25
-_REST_S: Final = 0.001  # The shortest time that the event loop sleeps.
+_SHORTEST_REST_S: Final = 0.001  # The event loop sleeps for whole milliseconds.
 _LONGEST_REST_S: Final = 0.02
 
 Result = TypeVar("Result")
@@ -46,10 +46,11 @@ class LoopTurns:
             if not at_once:
                 await self._turn()
             while True:
-                end = self._clock() + _TURN_S
-                while self._clock() < end:
+                began = self._clock()
+                end = began + _TURN_S
+                while (now := self._clock()) < end:
                     next(steps)
-                await self._turn()
+                await self._turn(now - began)
         except StopIteration as finished:
             result: Result = finished.value
             return result
@@ -64,11 +65,11 @@ class LoopTurns:
         if self._is_shared():
             await asyncio.sleep(min(worked_s, _LONGEST_REST_S))
 
-    async def _turn(self) -> None:
+    async def _turn(self, worked_s: float = 0.0) -> None:
         """Return in a later round of the event loop, in which no other computation has a turn."""
         async with self._next:
-            self._since_rest_s += _TURN_S
-            is_due = self._since_rest_s >= _REST_S
-            if is_due:
+            self._since_rest_s += worked_s
+            rest_s = self._since_rest_s if self._since_rest_s >= _SHORTEST_REST_S else 0.0
+            if rest_s:
                 self._since_rest_s = 0.0
-            await asyncio.sleep(_REST_S if is_due and self._is_shared() else 0)
+            await asyncio.sleep(min(rest_s, _LONGEST_REST_S) if self._is_shared() else 0)

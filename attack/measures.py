@@ -218,4 +218,4 @@ def _private_mb(process: psutil.Process) -> float:
         memory = process.memory_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return 0.0
-    return float(memory.rss - memory.shared) / _MEGABYTE
+    return float(memory.rss - getattr(memory, "shared", 0)) / _MEGABYTE  # Not told by macOS.

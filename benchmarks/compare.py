@@ -7,7 +7,8 @@ the table has medians and quartiles. `HEAD+benchmarks/without_walls.patch` is a 
 patch applied: here the one that takes out MACs, the rights of roles and the views of a platform.
 
 What is measured: `engine` (batches of 500, one thread, and bytes of the write-ahead log), `http`
-(authorizations: one at a time, and on 64 connections).
+(authorizations: one at a time, and on 64 connections, with the processor time of the API, workers,
+PostgreSQL and Redis for each, which varies least).
 """
 
 import argparse
@@ -32,6 +33,7 @@ _SHOWN: Final = 20  # Characters of a revision in the table.
 # Runs in the process of a revision: only what `benchmarks` has had since it began.
 _CHILD: Final = """
 import contextlib, json, sys
+import psutil
 import psycopg
 from benchmarks import workbench, workload
 from benchmarks.parts import service
@@ -57,13 +59,22 @@ def engine(bench, cardholders, number):
         figures[f"{name}, WAL bytes"] = (after - before) / count
     return figures
 
+def processor_seconds():
+    # Of everything that serves; what sends the requests is this process.
+    return sum(
+        sum(child.cpu_times()[:2]) for child in psutil.Process().children(recursive=True)
+    )
+
 def http(authorizations):
     one = authorizations.closed(connections=1, seconds=seconds)
+    before = processor_seconds()
     many = authorizations.closed(connections=64, seconds=seconds)
+    used = processor_seconds() - before
     assert not authorizations.failed
     return {
         "one at a time, p50 ms": one.quantile_ms(0.5),
         "64 connections, rate": many.rate,
+        "64 connections, CPU ms each": 1_000 * used / sum(many.statuses.values()),
     }
 
 with contextlib.ExitStack() as stack:

@@ -107,6 +107,7 @@ class CustomerUploads:
     async def _attempt(self, platform_id: Id, upload_id: Id) -> bool:
         """Advance a job, and rest; one that fails is tried again and keeps no other one waiting."""
         began = time.thread_time()  # With requests in between: the busier, the more rest.
+        is_advanced = False
         try:
             is_advanced = await self._advance(platform_id, upload_id)
         except OperationalError:
@@ -115,7 +116,6 @@ class CustomerUploads:
             # Without the message: PostgreSQL quotes what it refuses.
             job, kind = public_id("Job", upload_id), type(error).__name__
             _log.error("upload of customers not advanced", job=job, error=kind)
-            return False
         await asyncio.sleep(self._rest * (time.thread_time() - began))
         return is_advanced
 

@@ -23,22 +23,26 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from cardledger.api.connections.limits import ConnectionLimits
+from cardledger.api.connections.lingering import Lingering
 from cardledger.api.connections.registry import Admission, ConnectionRegistry
 from cardledger.api.connections.request_head import (
+    BAD_REQUEST,
+    FULL,
+    LARGE_HEAD,
+    MALFORMED,
     MAX_HEAD,
     host_error,
     is_form,
     is_one_request,
     length_of_body,
     piece_end,
+    size_of,
 )
 from cardledger.api.connections.response_transport import Flow, ResponseTransport
 from cardledger.api.http.errors import (
-    HEAD_TOO_LARGE,
     TOO_SLOW,
     ApiError,
     error_response,
-    unavailable,
 )
 from cardledger.api.http.middleware import PROBES, REQUEST_ID
 from cardledger.api.http.routing import MAX_BODY
@@ -63,35 +67,13 @@ The kernel takes more only when a third of it is free, so a client is seen to re
 that much. The kernel's own 4 MB would let a client at 1 Mbit/s look as if it had stopped for 10 s.
 """
 
-_LINGER_S: Final = 1.0
-"""How long the rest of a request may be silent before its connection is closed."""
-
-_LONGEST_LINGER_S: Final = 10.0
-_DISCARD_S: Final = 0.04
-"""Once in this time what has arrived of a refused request is read: some megabytes a second, so that
-the refused files of one client take little time from the requests of others."""
-
 _PIECES_AT_ONCE: Final = 64
 """Pieces that are parsed before the event loop has its turn; a client chooses their size."""
 
-_AROUND: Final = len(": \r\n")
-_BAD_REQUEST: Final = 400
 _PROBE_PATHS: Final = frozenset(path.encode() for path in PROBES)
 
 _JOINED: Final = 16 * 1024
 """The greatest body that is copied behind its head; files are sent from one buffer for everyone."""
-
-_MALFORMED: Final = ApiError(
-    Code.INVALID_INPUT,
-    "Malformed HTTP/1.1 request; check the request line and the headers.",
-    status=_BAD_REQUEST,
-)
-_LARGE_HEAD: Final = ApiError(
-    Code.INVALID_INPUT,
-    f"Request line and headers too large; send at most {MAX_HEAD} bytes.",
-    status=HEAD_TOO_LARGE,
-)
-_FULL: Final = unavailable("Too many connections; use fewer, or retry in a moment.")
 
 
 def bounded(limits: ConnectionLimits) -> type[asyncio.Protocol]:
@@ -127,10 +109,10 @@ class BoundedProtocol(HttpToolsProtocol):
             0  # Bytes of the body that are to come, where its head says how long it is.
         )
         self._size_limit = MAX_REQUEST  # Of the request that is being received.
-        self._problem = _MALFORMED
+        self._problem = MALFORMED
         # What the parser stopped at; sent after the responses to the requests before it.
         self._refusal: ApiError | None = None
-        self._is_ended = False  # The last byte is written; what still arrives is discarded.
+        self._lingering: Lingering | None = None  # Once the last byte is written.
         # `Connection: close` was chosen only because the body may never be read to its end.
         self._is_kept_once_read = False
         self._is_for_health_only = False
@@ -158,13 +140,13 @@ class BoundedProtocol(HttpToolsProtocol):
         For a head or a body that is since the request began, not since its last byte: a client that
         sends a byte now and then is as slow as one that sends none.
         """
-        if self._unread or self._is_ended:
+        if self._unread or self._lingering:
             return self._since
         return self._since if self._has_responded() or self._awaits_body() else None
 
     def check(self, now: float) -> None:
         """Close it if its client took too long to send, or to read."""
-        if self._does_not_read(now) or self._is_ended or self.transport.is_closing():
+        if self._does_not_read(now) or self._lingering or self.transport.is_closing():
             return
         limits = self.registry.limits
         if self._has_responded():
@@ -189,6 +171,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         self._send_head()
         self._is_kept_once_read = False
+        if self._lingering:
+            self.transport.close()
         super().shutdown()
 
     def keep_head(self, head: bytes | bytearray | memoryview) -> None:
@@ -215,7 +199,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def close_after_response(self) -> None:
         """Close it: at once only if its client is not known to be sending anything more."""
         self._send_head()
-        if self.transport.is_closing() or self._is_ended:
+        if self.transport.is_closing() or self._lingering:
             return
         if self._is_in_head and not (self._held or self.pipeline or self.flow.read_paused):
             self.transport.close()
@@ -241,6 +225,8 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.registry.remove(self)
+        if self._lingering:
+            self._lingering.end()
         self._let_go()
         super().connection_lost(exc)
         if self.cycle is not None:
@@ -248,8 +234,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        if self._lingering:
+            self._lingering.discard(len(data))
+            return
         if self._is_stopped():
-            self._discard(len(data))
+            self.flow.pause_reading()  # The refusal waits for its turn.
             return
         self._received_at = self.registry.now
         if self._held or self._must_wait():
@@ -319,31 +308,22 @@ class BoundedProtocol(HttpToolsProtocol):
         self._send_head()  # Of a response without a body.
         self._since = self.registry.now
         super().on_response_complete()
-        if self._is_ended or not self._is_in_head:
+        if self._lingering or not self._is_in_head:
             self._unset_keepalive_if_required()  # It is not idle: a body is still arriving.
         self._continue_soon()
 
     @override
     def send_400_response(self, msg: str) -> None:
         if not self._is_stopped():
-            self._refuse_in_turn(_LARGE_HEAD if self._is_too_large() else self._problem)
+            self._refuse_in_turn(LARGE_HEAD if self._is_too_large() else self._problem)
 
     # --- one request at a time -------------------------------------------------------------
 
     def _is_stopped(self) -> bool:
         """Whether no more is parsed on this connection."""
-        return self._is_ended or self._refusal is not None or self.transport.is_closing()
-
-    def _discard(self, size: int) -> None:
-        """Read `size` bytes of a request that is refused, and more of it in a moment."""
-        self._size += size
-        self.flow.pause_reading()
-        if self._is_ended and self._size <= self._size_limit:
-            self.loop.call_later(_DISCARD_S, self._discard_more)
-
-    def _discard_more(self) -> None:
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
+        return (
+            self._lingering is not None or self._refusal is not None or self.transport.is_closing()
+        )
 
     def _has_responded(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # None is missing in uvicorn's types.
@@ -386,7 +366,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._size > self._size_limit:
             self.transport.close()
         if self._is_in_head and self._head_size > MAX_HEAD and self._refusal is None:
-            self._refuse_in_turn(_LARGE_HEAD)
+            self._refuse_in_turn(LARGE_HEAD)
 
     def _parse_pieces(self, data: bytes, start: int) -> None:
         """Parse `data` from `start` on, until a request is complete; hold the rest."""
@@ -422,11 +402,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _continue_soon(self) -> None:
         has_work = self._held or self._refusal is not None
-        if has_work and not self._is_ended and not self.transport.is_closing():
+        if has_work and not self._lingering and not self.transport.is_closing():
             self.loop.call_soon(self._continue)
 
     def _continue(self) -> None:
-        if self._is_ended or self.transport.is_closing() or self._must_wait():
+        if self._lingering or self.transport.is_closing() or self._must_wait():
             return
         if self._refusal is not None:
             self._refuse_when_due(self._refusal)
@@ -439,20 +419,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _head_problem(self) -> ApiError | None:
         if self._is_for_health_only and self.url not in _PROBE_PATHS:
-            return _FULL
+            return FULL
         if self._is_too_large():
-            return _LARGE_HEAD
+            return LARGE_HEAD
         message = host_error(self.headers, self.parser.get_http_version())
         if message is None:
             return None
         details = {"header": "Host"}
-        return ApiError(Code.INVALID_INPUT, message, details=details, status=_BAD_REQUEST)
+        return ApiError(Code.INVALID_INPUT, message, details=details, status=BAD_REQUEST)
 
     def _is_too_large(self) -> bool:
         if self._head_size <= MAX_HEAD:  # At least the size of the head.
             return False
-        lines = sum(len(name) + len(value) + _AROUND for name, value in self.headers)
-        return len(self.url) + lines > MAX_HEAD
+        return size_of(self.url, self.headers) > MAX_HEAD
 
     def _has_passed(self, limit_s: float, since: float, now: float) -> bool:
         # `since` may be one tick too early.
@@ -505,29 +484,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end()
 
     def _end(self) -> None:
-        """Write nothing more, and close in a moment.
-
-        Closed at once, the connection would be reset by bytes still in transit, and the client
-        could lose the response. So they are discarded for as long as they arrive.
-        """
+        """Write nothing more, and close when nothing more arrives."""
         self._send_head()
-        self._is_ended = True
-        self._size = 0
         self._since = self.registry.now
         self.pipeline.clear()
         self._let_go()
         self._unset_keepalive_if_required()
-        self.flow.resume_reading()
-        self.transport.write_eof()
-        until = self.loop.time() + _LONGEST_LINGER_S
-        self.loop.call_later(_LINGER_S, self._linger, until, 0)
-
-    def _linger(self, until: float, size: int) -> None:
-        """Close it `until` then, or if nothing was discarded since it had been `size` bytes."""
-        if self._size == size or self.loop.time() >= until:
-            self.transport.close()
-        else:
-            self.loop.call_later(_LINGER_S, self._linger, until, self._size)
+        self._lingering = Lingering(
+            self.transport, self.flow, self.registry, self.loop, size_limit=self._size_limit
+        )
 
 
 class _RefusedHeadError(httptools.HttpParserError):

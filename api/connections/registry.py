@@ -16,6 +16,8 @@ _TICK_S: Final = 0.5
 _TICKS_PER_LIMIT: Final = 8
 _LOG_INTERVAL_S: Final = 10.0
 _HELD_LIMIT: Final = 64 * 1024 * 1024
+_DISCARD_S: Final = 0.04
+_DISCARDS_A_SECOND: Final = 400
 
 _log = structlog.get_logger()
 
@@ -52,6 +54,7 @@ class ConnectionRegistry:
         self._held_limit_per_address: Final = _HELD_LIMIT * share // limits.connections
         self._held = 0
         self._held_by: Final[Counter[str]] = Counter()
+        self.discarding = 0  # Connections from which is read what is discarded.
         self._evicted = 0
         self._refused = 0
         self._logged_at = -_LOG_INTERVAL_S
@@ -103,6 +106,15 @@ class ConnectionRegistry:
         if not held:
             del self._held_by[address]
         return held <= self._held_limit_per_address and self._held <= _HELD_LIMIT
+
+    @property
+    def discard_s(self) -> float:
+        """How long a connection waits before more of a refused request is read from it.
+
+        One of a few is read at some megabytes a second. Refused files of however many clients take
+        little time from the requests of others.
+        """
+        return max(_DISCARD_S, self.discarding / _DISCARDS_A_SECOND)
 
     def _full_crowd(self, address: str) -> Crowd | None:
         """Return the connections of which one makes room for another from `address`, if needed."""

@@ -1,12 +1,31 @@
-"""Pure checks of request heads, and where pipelined requests end."""
+"""Pure checks of request heads, their refusals, and where pipelined requests end."""
 
 import re
 from collections.abc import Sequence
 from typing import Final
 
+from cardledger.api.http.errors import HEAD_TOO_LARGE, ApiError, unavailable
+from cardledger.schema.wire.errors import Code
+
 MAX_HEAD: Final = 16 * 1024
 """Bytes of a request line with its headers."""
 
+BAD_REQUEST: Final = 400
+
+MALFORMED: Final = ApiError(
+    Code.INVALID_INPUT,
+    "Malformed HTTP/1.1 request; check the request line and the headers.",
+    status=BAD_REQUEST,
+)
+LARGE_HEAD: Final = ApiError(
+    Code.INVALID_INPUT,
+    f"Request line and headers too large; send at most {MAX_HEAD} bytes.",
+    status=HEAD_TOO_LARGE,
+)
+
+FULL: Final = unavailable("Too many connections; use fewer, or retry in a moment.")
+
+_AROUND: Final = len(": \r\n")
 _FORM: Final = b"multipart/form-data"
 
 HEAD_END: Final = b"\r\n\r\n"
@@ -30,6 +49,11 @@ def host_error(headers: Sequence[tuple[bytes, bytes]], version: str) -> str | No
     if values:
         return "Duplicate header Host; send it once."
     return None if version == "1.0" else "Missing header Host; send it once."
+
+
+def size_of(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """Return how many bytes the head has, without the rest of the request line."""
+    return len(url) + sum(len(name) + len(value) + _AROUND for name, value in headers)
 
 
 def length_of_body(headers: Sequence[tuple[bytes, bytes]]) -> int | None:

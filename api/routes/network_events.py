@@ -82,13 +82,15 @@ async def submit_network_events(
     record.
     """
     async with AsyncExitStack() as held:
-        body = await _received(request, call, held)
-        lane = _lane(query, body)
-        call.subjects["network_events"] = body.count
-        call.services.limits.count_more(
-            REQUESTS, str(call.platform_id), _requests_of(body, lane) - 1
-        )
+        raw = await _received(request, call, held)
+        # Few of a platform at a time: to look for the events of a body takes time as well.
         async with slot_of(request, Work.EVENT):
+            body = await _split(request, call, raw)
+            lane = _lane(query, body)
+            call.subjects["network_events"] = body.count
+            call.services.limits.count_more(
+                REQUESTS, str(call.platform_id), _requests_of(body, lane) - 1
+            )
             batch = await _accepted(request, call, body, lane)
         if query.wait == "false":
             return resource_response(_summary(batch), _ACCEPTED)
@@ -98,19 +100,26 @@ async def submit_network_events(
         return OutcomeStream(outcomes_in_order, body.media_type, close=held.pop_all().aclose)
 
 
-async def _received(request: Request, call: PlatformContext, held: AsyncExitStack) -> Body:
+async def _received(request: Request, call: PlatformContext, held: AsyncExitStack) -> bytes:
     """Return the body of `request`; a large one is in progress until `held` is closed.
 
     Raises: ApiError INVALID_INPUT, TooManyEventsError.
     """
-    media_type, files = bodies.media_type_of(request), call.services.ingestion.files
+    files = call.services.ingestion.files
+    bodies.media_type_of(request)  # Before the body is received.
 
     def begin() -> None:
         files.begin(call.platform_id)
         held.callback(files.end, call.platform_id)
 
-    raw = await read_body(request, bodies.MAX_BODY, on_large=begin)
-    return await call.services.loop_turns.run(bodies.split(raw, media_type))
+    return await read_body(request, bodies.MAX_BODY, on_large=begin)
+
+
+async def _split(request: Request, call: PlatformContext, raw: bytes) -> Body:
+    """Return the events of `raw`, the body of `request`. Raises: ApiError INVALID_INPUT."""
+    steps = bodies.split(raw, bodies.media_type_of(request))
+    with untimed(request.scope):
+        return await call.services.loop_turns.run(steps)
 
 
 def _lane(query: IngestionQuery, body: Body) -> Lane:
@@ -147,10 +156,11 @@ async def _accepted(request: Request, call: PlatformContext, body: Body, lane: L
             chunk = await call.client.accept(events, platform_id=call.platform_id, lane=lane)
             room.take([item.outcome for item in chunk])
             batch += chunk
-            # Others have had a part of the time meanwhile: the busier, the more rest.
-            with untimed(request.scope):
-                await call.services.loop_turns.rest(time.thread_time() - began)
-            began = time.thread_time()
+            if lane is Lane.BULK and len(batch) < body.count:
+                # Others have had a part of the time meanwhile: the busier, the more rest.
+                with untimed(request.scope):
+                    await call.services.loop_turns.rest(time.thread_time() - began)
+                began = time.thread_time()
     return batch
 
 

@@ -18,13 +18,14 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.api.ingestion.bodies import MAX_BODY, MAX_EVENTS, NDJSON
 from cardledger.api.ingestion_limits import LIVE_EVENTS, UNDECIDED
+from cardledger.api.loop_turns import LoopTurns
 from cardledger.ledger.messaging.inbox import Lane
 from tests.api.support import Api, new_tenant, ok, refused, server
 from tests.waiting import eventually
 
 Json = dict[str, Any]
 
-MANY_CLEARINGS = 600  # Of more than two chunks.
+MANY_CLEARINGS = 600  # Of many parts.
 
 
 @pytest.fixture
@@ -116,6 +117,23 @@ def test_a_file_is_decided_in_its_order(own: Api, lane: str | None) -> None:
     assert {each["outcome"] for each in results} == {"APPLIED"}
     settled = [each["cardTransaction"]["settledAmount"]["amount"] for each in results]
     assert settled == list(range(1, MANY_CLEARINGS + 1))
+
+
+@pytest.mark.parametrize(("lane", "count", "rests"), [("BULK", 120, 2), ("LIVE", LIVE_EVENTS, 0)])
+def test_a_file_rests_between_its_parts_and_live_events_never(
+    own: Api, monkeypatch: pytest.MonkeyPatch, lane: str, count: int, rests: int
+) -> None:
+    rested: list[float] = []
+
+    async def rest(_turns: LoopTurns, worked_s: float) -> None:
+        rested.append(worked_s)
+
+    monkeypatch.setattr(LoopTurns, "rest", rest)
+
+    response = post(own, as_lines(["x"] * count), lane=lane, wait="false")
+
+    assert response.status_code == 202, response.text
+    assert len(rested) == rests
 
 
 def test_a_broken_line_is_rejected_and_stops_no_other(own: Api) -> None:

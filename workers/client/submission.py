@@ -47,7 +47,7 @@ from cardledger.workers.signals.repeated_warning import RepeatedWarning
 from cardledger.workers.tracing import spans
 
 _GATHER_S: Final = 0.005
-_TURN_S: Final = 0.002  # Of the event loop, for which events are parsed without a pause.
+_TURN_S: Final = 0.000_5  # Of the event loop, for which events are parsed without a pause.
 _GROUP: Final = 50  # Outcomes that are reported together.
 _NOT_DECIDED: Final = "not decided yet; ask for its outcome later, by source and reference"
 

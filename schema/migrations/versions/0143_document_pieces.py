@@ -60,28 +60,32 @@ _NOW: Final = (
     " null: it is in the directory."
 )
 
-_JOIN: Final = f"""
-UPDATE document_contents c SET content = content || p.rest
-FROM (
-    SELECT document_id, string_agg(content, '' ORDER BY number) AS rest
-    FROM {_TABLE} GROUP BY document_id
-) p WHERE p.document_id = c.document_id
+# A piece belongs to the platform of its document, whatever a statement says.
+_PLATFORM: Final = "(SELECT d.platform_id FROM documents d WHERE d.id = t.document_id)"
+
+_REFUSE: Final = f"""
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM {_TABLE}) THEN
+        RAISE EXCEPTION 'large files of documents are in pieces, which the release before does not'
+            ' know: put them together first (docs/documents.md)';
+    END IF;
+END $$
 """
 
 
 def upgrade() -> None:
     """Create the table, and its view for one platform."""
     op.execute(_CREATE)
-    create_view(_TABLE, "INSERT")
+    create_view(_TABLE, "INSERT", platform=_PLATFORM)
     op.execute(_RIGHTS)
     op.execute(_CONTENT.format(_NOW))
 
 
 def downgrade() -> None:
-    """Put each file together again, and remove the table."""
-    op.execute(f"DROP TRIGGER {_FORGET} ON document_contents")
+    """Remove the table, unless a part of a file would be lost."""
+    op.execute(f"DROP TRIGGER {_FORGET} ON document_contents")  # From now on no file changes.
+    op.execute(_REFUSE)
     op.execute(f"DROP FUNCTION {_FORGET}()")
-    op.execute(_JOIN)
     op.execute(_CONTENT.format(_BEFORE))
     op.execute(
         f"DO $$ BEGIN EXECUTE format('DROP VIEW %I.{_TABLE}', current_schema() || '_api'); END $$"
