@@ -220,6 +220,14 @@ def _figures(runs: _Runs) -> Iterator[Figure]:
             least=_MOST_BY_KEY_MS if name in _BY_KEY else _MOST_MS,
             lower=True,
         )
+    yield Figure(
+        part=_PART,
+        name="pages that were not answered, or with an error",
+        unit="",
+        values=[sum(map(_failed, results.values())) for results in runs.pages],
+        least=0,
+        lower=True,
+    )
     of_two = f"beside {_PAGES_OF_TWO_A_SECOND:.0f} page/s"
     for share, quantile in ((0.5, "p50"), (0.99, "p99")):
         name = f"HTTP authorization at {_RATE}/s {{}}, {quantile}"
@@ -240,6 +248,11 @@ def _figures(runs: _Runs) -> Iterator[Figure]:
         runs.alone,
         least=_MOST_P99_RATIO,
     )
+
+
+def _failed(pages: LoadResult) -> int:
+    """Return how many `pages` were neither read nor led to another one, as a search does."""
+    return sum(count for status, count in pages.statuses.items() if status not in {200, 303})
 
 
 def _quantile(share: float) -> Callable[[LoadResult], float]:
