@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 _TURN_S: Final = 0.000_25
+_FIRST_TURN_S: Final = 0.001
 _SHORTEST_REST_S: Final = 0.001  # The event loop sleeps for whole milliseconds.
 _LONGEST_REST_S: Final = 0.02
 
@@ -38,8 +39,8 @@ class LoopTurns:
     async def run(self, steps: Generator[None, None, Result], *, at_once: bool = True) -> Result:
         """Return what `steps` return.
 
-        The first turn is `at_once`, so that a short computation does not wait; not so where `steps`
-        are a part of a longer one.
+        The first turn is `at_once`, and longer, so that a short computation does not wait; not so
+        where `steps` are a part of a longer one.
         Raises: what `steps` raise.
         """
         try:
@@ -47,7 +48,8 @@ class LoopTurns:
                 await self._turn()
             while True:
                 began = self._clock()
-                end = began + _TURN_S
+                end = began + (_FIRST_TURN_S if at_once else _TURN_S)
+                at_once = False
                 while (now := self._clock()) < end:
                     next(steps)
                 await self._turn(now - began)

@@ -55,8 +55,13 @@ class Lingering:
             self._flow.resume_reading()
 
     def _look(self, until: float, size: int) -> None:
-        """Close it `until` then, or if nothing was discarded since it had been `size` bytes."""
-        if self._size == size or self._loop.time() >= until:
+        """Close it `until` then, or when nothing has arrived since it had been `size` bytes.
+
+        While it waits to be read, what has arrived is not known.
+        """
+        is_silent = self._size == size and not self._flow.read_paused
+        is_over = self._size > self._size_limit or self._loop.time() >= until
+        if is_silent or is_over or self._registry.is_ending:
             self._transport.close()
         else:
             self._loop.call_later(_SILENCE_S, self._look, until, self._size)

@@ -171,6 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         self._send_head()
         self._is_kept_once_read = False
+        self.registry.is_ending = True
         if self._lingering:
             self.transport.close()
         super().shutdown()

@@ -55,6 +55,7 @@ class ConnectionRegistry:
         self._held = 0
         self._held_by: Final[Counter[str]] = Counter()
         self.discarding = 0  # Connections from which is read what is discarded.
+        self.is_ending = False  # The server: none of these is waited for.
         self._evicted = 0
         self._refused = 0
         self._logged_at = -_LOG_INTERVAL_S

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.fair_slots import Work
 from cardledger.api.http.errors import ApiError, invalid_field
+from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.operations import EventStream, error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
 from cardledger.api.http.responses import resource_response
@@ -46,6 +47,7 @@ from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 
 _ACCEPTED: Final = 202
+_SHORT: Final = 4096  # Bytes of a body in which events are found within some milliseconds.
 _CHUNK: Final = 50  # Events that are parsed and written together.
 _EVENTS_OF_A_REQUEST: Final = 100  # So many of a file count as one request against the rate limit.
 
@@ -83,14 +85,13 @@ async def submit_network_events(
     """
     async with AsyncExitStack() as held:
         raw = await _received(request, call, held)
-        # Few of a platform at a time: to look for the events of a body takes time as well.
+        body = await _split(request, call, raw)
+        lane = _lane(query, body)
+        call.subjects["network_events"] = body.count
+        call.services.limits.count_more(
+            REQUESTS, str(call.platform_id), _requests_of(body, lane) - 1
+        )
         async with slot_of(request, Work.EVENT):
-            body = await _split(request, call, raw)
-            lane = _lane(query, body)
-            call.subjects["network_events"] = body.count
-            call.services.limits.count_more(
-                REQUESTS, str(call.platform_id), _requests_of(body, lane) - 1
-            )
             batch = await _accepted(request, call, body, lane)
         if query.wait == "false":
             return resource_response(_summary(batch), _ACCEPTED)
@@ -116,10 +117,17 @@ async def _received(request: Request, call: PlatformContext, held: AsyncExitStac
 
 
 async def _split(request: Request, call: PlatformContext, raw: bytes) -> Body:
-    """Return the events of `raw`, the body of `request`. Raises: ApiError INVALID_INPUT."""
+    """Return the events of `raw`, the body of `request`.
+
+    Of a platform one body at a time, so that those of others do not wait for all that it has sent.
+    Raises: ApiError INVALID_INPUT; RATE_LIMITED when too many wait.
+    """
     steps = bodies.split(raw, bodies.media_type_of(request))
-    with untimed(request.scope):
+    if len(raw) <= _SHORT:
         return await call.services.loop_turns.run(steps)
+    async with call.services.turns.take(Turn(f"events of {call.platform_id}", at_once=1)):
+        with untimed(request.scope):
+            return await call.services.loop_turns.run(steps)
 
 
 def _lane(query: IngestionQuery, body: Body) -> Lane:

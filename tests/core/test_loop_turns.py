@@ -41,7 +41,7 @@ def test_a_request_waits_for_a_turn_of_a_quarter_of_a_millisecond(step_ms: float
     async def run() -> tuple[str, list[float]]:
         clock = Clock()
         turns = LoopTurns(clock.seconds)
-        computation = asyncio.create_task(turns.run(clock.steps(step_ms)))
+        computation = asyncio.create_task(turns.run(clock.steps(step_ms), at_once=False))
         waits = await waits_beside(computation, clock)
         return await computation, waits
 

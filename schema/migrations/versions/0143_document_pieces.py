@@ -60,8 +60,11 @@ _NOW: Final = (
     " null: it is in the directory."
 )
 
-# A piece belongs to the platform of its document, whatever a statement says.
-_PLATFORM: Final = "(SELECT d.platform_id FROM documents d WHERE d.id = t.document_id)"
+# A statement of one platform adds no piece to a document of another one.
+_PLATFORM: Final = (
+    "(SELECT d.platform_id FROM documents d"
+    " WHERE d.id = t.document_id AND d.platform_id = t.platform_id)"
+)
 
 _REFUSE: Final = f"""
 DO $$ BEGIN
