@@ -1008,6 +1008,8 @@ _FILL: Final = """
     INSERT INTO customer_upload_parts (upload_id, number, platform_id, rows)
     SELECT id, 0, platform_id, '[]' FROM customer_uploads
     WHERE platform_id = %(id)s AND completed_at IS NOT NULL LIMIT 1;
+    INSERT INTO document_pieces (document_id, number, platform_id, content)
+    SELECT id, 1, platform_id, '' FROM documents WHERE platform_id = %(id)s LIMIT 1;
     INSERT INTO trial_balances VALUES (%(id)s, 'USD', 'CUSTOMER', 1, 1, 1, 0, 0, 0)
     ON CONFLICT DO NOTHING
 """
@@ -1086,6 +1088,23 @@ def test_no_row_can_be_given_to_another_platform(
         pytest.raises(refusal),
     ):
         connection.execute(f"UPDATE {table} SET platform_id = gen_random_uuid()".encode())
+
+
+@pytest.mark.usefixtures("filled")
+def test_no_piece_of_a_file_can_be_added_to_the_document_of_another_platform(
+    owner: Platform, other: Platform, database_url: str
+) -> None:
+    statement = (
+        "INSERT INTO document_pieces SELECT document_id, 2, %s::uuid, '' FROM"
+        " cardledger.document_pieces WHERE platform_id = %s LIMIT 1"
+    )
+    theirs, ours = (one.api.tenant.platform_id for one in (owner, other))
+    for named, of in ((ours, theirs), (theirs, ours)):
+        with (
+            seeing(database_url, ours) as connection,
+            pytest.raises(errors.WithCheckOptionViolation),
+        ):
+            connection.execute(statement, [named, of])
 
 
 def test_a_connection_that_serves_one_platform_after_another_shows_each_its_own(

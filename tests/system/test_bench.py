@@ -88,7 +88,9 @@ def test_every_page_of_the_console_is_measured_beside_authorizations(
 
     pages = [figure for figure in figures if figure.name.startswith("page: ")]
     assert [figure.name for figure in pages] == [f"page: {name}, p95" for name in console.PAGES]
-    assert all(figure.median > 0 for figure in figures)
+    failed = [figure for figure in figures if figure.name.startswith("pages that were not")]
+    assert [figure.values for figure in failed] == [[0]]
+    assert all(figure.median > 0 for figure in figures if figure not in failed)
     for figure in figures:
         if figure.name.endswith(" to alone"):
             assert len(figure.values) == 2, "those of the halves of the run"
