@@ -21,7 +21,7 @@ class LoopTurns:
     """The turns of all long computations of one event loop: it runs one turn between two rounds.
 
     So each callback waits a quarter of a millisecond for those that go on, however many they are:
-    an authorization has some twenty rounds. Those that begin have their first turn at once.
+    an authorization needs many rounds. Those that begin have their first turn at once.
     """
 
     def __init__(

@@ -39,11 +39,7 @@ from cardledger.api.connections.request_head import (
     size_of,
 )
 from cardledger.api.connections.response_transport import Flow, ResponseTransport
-from cardledger.api.http.errors import (
-    TOO_SLOW,
-    ApiError,
-    error_response,
-)
+from cardledger.api.http.errors import TOO_SLOW, ApiError, error_response
 from cardledger.api.http.middleware import PROBES, REQUEST_ID
 from cardledger.api.http.routing import MAX_BODY
 from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
@@ -105,9 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._head_size = 0
         self._size = 0
-        self._body_left = (
-            0  # Bytes of the body that are to come, where its head says how long it is.
-        )
+        self._body_left = 0  # Bytes of the body that are to come, by its Content-Length.
         self._size_limit = MAX_REQUEST  # Of the request that is being received.
         self._problem = MALFORMED
         # What the parser stopped at; sent after the responses to the requests before it.

@@ -84,8 +84,9 @@ async def submit_network_events(
     record.
     """
     async with AsyncExitStack() as held:
+        media_type = bodies.media_type_of(request)
         raw = await _received(request, call, held)
-        body = await _split(request, call, raw)
+        body = await _split(request, call, raw, media_type)
         lane = _lane(query, body)
         call.subjects["network_events"] = body.count
         call.services.limits.count_more(
@@ -107,7 +108,6 @@ async def _received(request: Request, call: PlatformContext, held: AsyncExitStac
     Raises: ApiError INVALID_INPUT, TooManyEventsError.
     """
     files = call.services.ingestion.files
-    bodies.media_type_of(request)  # Before the body is received.
 
     def begin() -> None:
         files.begin(call.platform_id)
@@ -116,13 +116,13 @@ async def _received(request: Request, call: PlatformContext, held: AsyncExitStac
     return await read_body(request, bodies.MAX_BODY, on_large=begin)
 
 
-async def _split(request: Request, call: PlatformContext, raw: bytes) -> Body:
+async def _split(request: Request, call: PlatformContext, raw: bytes, media_type: str) -> Body:
     """Return the events of `raw`, the body of `request`.
 
-    Of a platform one body at a time, so that those of others do not wait for all that it has sent.
+    One body of a platform is split at a time: computations of other platforms wait for one at most.
     Raises: ApiError INVALID_INPUT; RATE_LIMITED when too many wait.
     """
-    steps = bodies.split(raw, bodies.media_type_of(request))
+    steps = bodies.split(raw, media_type)
     if len(raw) <= _SHORT:
         return await call.services.loop_turns.run(steps)
     async with call.services.turns.take(Turn(f"events of {call.platform_id}", at_once=1)):
@@ -152,7 +152,7 @@ def _requests_of(body: Body, lane: Lane) -> int:
 async def _accepted(request: Request, call: PlatformContext, body: Body, lane: Lane) -> _Batch:
     """Return the events of `body` once all of them are accepted.
 
-    While other platforms send requests, it rests for as long as it works: so long do theirs wait.
+    While several platforms send requests, a file rests after each part for as long as that took.
 
     Raises: TooManyEventsError, before one is accepted; UnavailableError when PostgreSQL is, or a
     deadline has passed: some may have been accepted.

@@ -1,9 +1,11 @@
 """Network events over HTTP: accepted together, decided in order, applied once."""
 
+import asyncio
 import gzip
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,6 +28,7 @@ from tests.waiting import eventually
 Json = dict[str, Any]
 
 MANY_CLEARINGS = 600  # Of many parts.
+_ROUNDS = 2_000  # Of the event loop.
 
 
 @pytest.fixture
@@ -134,6 +137,32 @@ def test_a_file_rests_between_its_parts_and_live_events_never(
 
     assert response.status_code == 202, response.text
     assert len(rested) == rests
+
+
+def test_one_body_of_a_platform_is_split_at_a_time(
+    own: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, most, running = LoopTurns.run, 0, 0
+
+    async def run(turns: LoopTurns, steps: Generator[None, None, Any], **options: bool) -> object:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        try:
+            for _ in range(_ROUNDS):  # Another one would begin meanwhile.
+                await asyncio.sleep(0)
+            return await split(turns, steps, **options)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(LoopTurns, "run", run)
+    content = as_lines([{"unknown": "x" * 1_000}] * 5)
+
+    with ThreadPoolExecutor(4) as pool:
+        responses = list(pool.map(lambda _: post(own, content, wait="false"), range(8)))
+
+    assert [response.status_code for response in responses] == [202] * 8
+    assert most == 1
 
 
 def test_a_broken_line_is_rejected_and_stops_no_other(own: Api) -> None:
