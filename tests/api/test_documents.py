@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -141,6 +142,19 @@ def test_a_release_that_knows_no_pieces_replaces_and_deletes_a_large_file(
         connection.execute("DELETE FROM documents WHERE id = %s", [key])
 
     assert (before, after, pieces(database_url)) == ((2,), (0,), 0)
+
+
+def test_the_documented_statement_puts_a_large_file_together(api: Api, database_url: str) -> None:
+    files = [large_pdf(700_000), large_pdf(300_000)]
+    stored = [upload(api, api.customer()["id"], file) for file in files]
+    page = Path("docs/documents.md").read_text(encoding="utf-8")
+    statement = page.partition("```sql\n")[2].partition("```")[0]
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+    assert pieces(database_url) == 0
+    assert [stored_file(database_url, document) for document in stored] == files
 
 
 def large_pdf(size: int) -> bytes:
