@@ -212,7 +212,7 @@ class Arena:
             whole = self.request(method, path, body, by=by, headers=headers)
             return await connection.exchange(whole)
         finally:
-            connection.close()
+            connection.abort()
 
     async def made(self, path: str, body: object, *, by: str | None = "") -> dict[str, Any]:
         """Make a resource for the attack.
@@ -237,9 +237,9 @@ class Arena:
         return flood
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection at once."""
         for connection in self._opened:
-            connection.close()
+            connection.abort()
 
 
 class Flood:

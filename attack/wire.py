@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from asyncio import StreamReader, StreamWriter
+from asyncio import StreamReader, StreamWriter, WriteTransport
 from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakSet
 
 NO_ANSWER: Final = 0
 """Stands for the status of a request that was not answered."""
@@ -81,7 +82,7 @@ class Connection:
     """A connection to the API, opened on demand, and again after an error or once it was closed.
 
     The API closes connections that are idle, sooner when it needs room: no client takes that for a
-    request without an answer.
+    request without an answer. What an answer overtook, such as a refused file, is sent to its end.
     """
 
     def __init__(self, address: Address, *, timeout_s: float = _TIMEOUT_S) -> None:
@@ -89,6 +90,7 @@ class Connection:
         self._address: Final = address
         self._timeout_s: Final = timeout_s
         self._streams: tuple[StreamReader, StreamWriter] | None = None
+        self._closing: Final[WeakSet[WriteTransport]] = WeakSet()
 
     async def exchange(self, whole: bytes) -> Answer:
         """Send a request; return its answer, or one without a status."""
@@ -105,11 +107,19 @@ class Connection:
             return Answer(NO_ANSWER)
 
     def close(self) -> None:
-        """Close it, if it is open."""
+        """Close it, if it is open, once all is sent."""
         if self._streams is not None:
+            transport = self._streams[1].transport
+            self._closing.add(transport)
             with suppress(RuntimeError):  # The loop of a cancelled attack may have ended.
-                self._streams[1].close()
+                transport.close()
             self._streams = None
+
+    def abort(self) -> None:
+        """Close it at once, and what it still sends on connections that it has closed."""
+        self.close()
+        for transport in self._closing:
+            transport.abort()
 
     async def _exchange(self, reader: StreamReader, writer: StreamWriter, whole: bytes) -> Answer:
         writer.write(whole)
@@ -138,7 +148,7 @@ async def send_raw(address: Address, content: bytes, *, timeout_s: float = 5.0) 
                 while data := await reader.read(1 << 16):
                     received += data
             finally:
-                writer.close()
+                writer.transport.abort()
     return bytes(received)
 
 

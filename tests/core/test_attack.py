@@ -1,7 +1,10 @@
 """The judge of attacks finds what it is for, and takes no attack that did not strike for a pass."""
 
 import asyncio
+import gc
 import json
+import socket
+import warnings
 from dataclasses import replace
 from typing import Any, Final
 
@@ -245,6 +248,28 @@ def test_a_request_is_well_formed() -> None:
     assert body == b'{"a": 1}'
     bare = wire.request("GET", replace(address, base=""), "/x")
     assert bare == b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_file_that_is_not_read_leaves_no_socket_open(files: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # It accepts nothing and reads nothing.
+        answers = asyncio.run(_answers_to_files(silent.getsockname(), files))
+
+        assert [answer.status for answer in answers] == [wire.NO_ANSWER] * files
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gc.collect()
+        assert [str(warning.message) for warning in caught] == []
+
+
+async def _answers_to_files(listening: tuple[str, int], files: int) -> list[wire.Answer]:
+    """Return the answers to as many files on one connection, aborted at the end."""
+    address = wire.Address(*listening, "")
+    connection = wire.Connection(address, timeout_s=0.2)
+    file = wire.request("POST", address, "/", body=b"x" * (64 << 20))
+    answers = [await connection.exchange(file) for _ in range(files)]
+    connection.abort()
+    return answers
 
 
 def test_a_connection_that_was_closed_while_idle_is_opened_again() -> None:
