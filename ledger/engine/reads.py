@@ -240,11 +240,17 @@ def columns(keys: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
     return pg_arrays.columns(keys, "uuid", "uuid", "text")
 
 
+# By their unique key, one by one: as a join, PostgreSQL reads every card transaction of a customer
+# for each key until it has statistics of the table.
 _ROLL_UPS: Final = f"""
     SELECT {_ROLL_UP}, u.platform_customer_id
     FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)
-    JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id
-        AND t.issuer_transaction_token = k.token
+    CROSS JOIN LATERAL (
+        SELECT * FROM card_transactions
+        WHERE customer_id = k.customer_id AND card_id = k.card_id
+            AND issuer_transaction_token = k.token
+        LIMIT 1
+    ) t
     JOIN customers u ON u.id = t.customer_id
 """
 

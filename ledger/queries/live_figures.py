@@ -131,7 +131,7 @@ DEPTHS: Final[Mapping[str, str]] = {
     "forged": _count("forged_messages WHERE id >= %(reported_from)s"),
     "queues stalled": _count("stalled_queues WHERE is_whole_queue"),
     "cardholders stalled": _count("stalled_queues WHERE NOT is_whole_queue"),
-    "exceptions": _count("card_transactions WHERE debt_id IS NOT NULL AND status = 'EXCEPTION'"),
+    "exceptions": _count("card_transactions WHERE debt_since IS NOT NULL AND status = 'EXCEPTION'"),
 }
 """Statements of depths, each one row: a count of at most `COUNT_LIMIT` and one, and an age."""
 
@@ -150,7 +150,7 @@ GROUPED: Final[Mapping[str, str]] = {
                 greatest(
                     settled - pulled + released - (written_off - debits_written_off), 0
                 )::numeric + unpaid AS owed
-            FROM card_transactions WHERE debt_id IS NOT NULL AND status = 'EXCEPTION'
+            FROM card_transactions WHERE debt_since IS NOT NULL AND status = 'EXCEPTION'
             LIMIT %(limit)s
         ) owing
         GROUP BY currency

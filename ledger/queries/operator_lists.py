@@ -81,8 +81,8 @@ def _conditions(filters: ListFilters) -> Iterator[tuple[str, dict[str, object]]]
     if filters.status is not None:
         yield "t.status = ANY(%(status)s)", {"status": list(stored_statuses(filters.status))}
     if filters.status is Status.EXCEPTION:
-        # Implied by the status: the partial index on debts finds the few that match.
-        yield "t.debt_id IS NOT NULL", {}
+        # Implied by the status: the partial index of exceptions finds the few that match.
+        yield "t.debt_since IS NOT NULL", {}
 
 
 # --- exceptions --------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ _EXCEPTIONS: Final = f"""
     SELECT e.kind, o.source, o.reference, {_COLUMNS}, u.platform_customer_id
     FROM (
         SELECT * FROM card_transactions
-        WHERE debt_id IS NOT NULL AND status = 'EXCEPTION'
+        WHERE debt_since IS NOT NULL AND status = 'EXCEPTION'
             AND (%(platform)s::uuid IS NULL OR platform_id = %(platform)s)
             AND (%(since)s::timestamptz IS NULL OR (debt_since, id) > (%(since)s, %(after)s))
         ORDER BY debt_since, id LIMIT %(limit)s
@@ -178,7 +178,7 @@ _OWED: Final = """
                 width_bucket(extract(epoch FROM now() - debt_since) / 86400, %(days)s::numeric[]), 1
             ) - 1 AS bucket
         FROM card_transactions
-        WHERE debt_id IS NOT NULL AND status = 'EXCEPTION'
+        WHERE debt_since IS NOT NULL AND status = 'EXCEPTION'
             AND (%(platform)s::uuid IS NULL OR platform_id = %(platform)s)
     ) t
     GROUP BY currency, bucket ORDER BY currency, bucket

@@ -199,13 +199,14 @@ Index(
     card_transactions.c.debt_id,
     postgresql_where=card_transactions.c.debt_id.isnot(None),
 )
-# The exceptions of a platform, the oldest first.
+# The exceptions of a platform, the oldest first. The condition is another than that of the index of
+# debts, though it has the same rows, so that the engine's look-up of debts cannot use this one.
 Index(
-    "card_transactions_exceptions_idx",
+    "card_transactions_open_exceptions_idx",
     card_transactions.c.platform_id,
     card_transactions.c.debt_since,
     card_transactions.c.id,
-    postgresql_where=card_transactions.c.debt_id.isnot(None),
+    postgresql_where=card_transactions.c.debt_since.isnot(None),
 )
 Index(
     "card_transactions_expires_at_idx",

@@ -34,7 +34,7 @@ GROWING: Final = frozenset(
 _WHOLE: Final = frozenset(
     {
         "card_transactions_debt_idx",
-        "card_transactions_exceptions_idx",
+        "card_transactions_open_exceptions_idx",
         "inbox_pkey",
         "outbox_pkey",
     }

@@ -95,7 +95,7 @@ _PAGE: Final = f"""
         {_COLUMNS}, u.platform_customer_id
     FROM (
         SELECT * FROM card_transactions
-        WHERE platform_id = :platform_id AND debt_id IS NOT NULL AND status = 'EXCEPTION'
+        WHERE platform_id = :platform_id AND debt_since IS NOT NULL AND status = 'EXCEPTION'
             {{conditions}}
         ORDER BY debt_since, id LIMIT :limit
     ) t

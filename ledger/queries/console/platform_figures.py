@@ -79,7 +79,7 @@ _EXCEPTIONS: Final = """
             greatest(settled - pulled + released - (written_off - debits_written_off), 0)::numeric
                 + unpaid AS owed
         FROM card_transactions
-        WHERE debt_id IS NOT NULL AND status = 'EXCEPTION' AND platform_id = :platform
+        WHERE debt_since IS NOT NULL AND status = 'EXCEPTION' AND platform_id = :platform
         LIMIT :limit
     ) owing
     GROUP BY currency, age ORDER BY currency, age
