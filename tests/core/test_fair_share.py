@@ -153,3 +153,14 @@ def test_quick_endpoints_that_hang_leave_threads_to_another_platform() -> None:
     assert capacity.shares == {QUICK: 0, SLOW: 0}
     assert (capacity.total, capacity.others) == (32, 8)
     assert capacity.platforms[Id((1).to_bytes(16))].others <= 0
+
+
+def test_the_sender_is_shared_while_attempts_of_several_platforms_start() -> None:
+    fair_share = FairShare(32)
+
+    fair_share.start([delivery(1, QUICK, platform=1)], now=0.0)
+    assert not fair_share.is_shared
+    fair_share.start([delivery(2, SLOW, platform=2)], now=0.9)
+    assert fair_share.is_shared
+    fair_share.start([delivery(3, SLOW, platform=2)], now=1.1)
+    assert not fair_share.is_shared

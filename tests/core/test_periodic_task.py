@@ -1,14 +1,20 @@
 """Periodic tasks: woken at once, and at an interval."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from time import monotonic
+from typing import Final
 
+import pytest
 import structlog
 from structlog.testing import capture_logs
 
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.waiting import eventually, limit_s
+
+WORK_S: Final = 0.03
 
 
 @contextmanager
@@ -68,6 +74,50 @@ def test_a_periodic_task_runs_again_at_once_while_there_is_more_to_do() -> None:
     with running(lambda: bool(left) and left.pop(0), every_s=3600) as task:
         task.wake()
         eventually(lambda: not left)
+
+
+@pytest.mark.parametrize("has_more", [True, False])
+def test_a_periodic_task_that_yields_rests_for_as_long_as_it_worked(*, has_more: bool) -> None:
+    runs: list[tuple[float, float]] = []
+
+    def work() -> bool:
+        began = monotonic()
+        threading.Event().wait(WORK_S)  # It takes time.
+        runs.append((began, monotonic()))
+        task.wake()
+        return has_more
+
+    task = PeriodicTask("test", work, every_s=3600, yields=lambda: True)
+    task.start()
+    task.wake()
+    eventually(lambda: len(runs) >= 3)
+    task.stop(limit_s())
+
+    assert min(_rests(runs)) >= WORK_S
+
+
+def test_wake_ups_are_collected_for_as_long_as_the_last_run_took() -> None:
+    runs: list[tuple[float, float]] = []
+
+    def work() -> bool:
+        began = monotonic()
+        threading.Event().wait(WORK_S)  # It takes time.
+        runs.append((began, monotonic()))
+        task.wake()
+        return False
+
+    task = PeriodicTask("test", work, every_s=3600, gather_s=0.001)
+    task.start()
+    task.wake()
+    eventually(lambda: len(runs) >= 3)
+    task.stop(limit_s())
+
+    assert min(_rests(runs)) >= WORK_S
+
+
+def _rests(runs: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the time between the end of each run and the beginning of the next."""
+    return [began - ended for (_, ended), (began, _) in pairwise(runs)]
 
 
 def test_a_stopped_periodic_task_runs_no_more() -> None:

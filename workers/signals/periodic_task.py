@@ -10,6 +10,8 @@ import structlog
 from cardledger.ledger.storage.engines import is_unable
 from cardledger.workers.signals.outage_log import DATABASE
 
+_LONGEST_REST_S: Final = 0.1
+
 _log = structlog.get_logger()
 
 
@@ -18,7 +20,10 @@ class PeriodicTask:
 
     A function for `every_s` is asked before each wait. `work` returns whether there is more to do;
     it runs again at once until there is not. Once woken, the thread waits for `gather_s` first, to
-    collect further wake-ups: one run for ten costs little more than one for each.
+    collect further wake-ups: one run for ten costs little more than one for each. Where `gather_s`
+    is given, it waits for as long as the last run took, at least: a run takes longer when the
+    machine is busy, and then larger ones leave more of it to others. While `yields` returns true,
+    it rests for as long as a run took also when there is more to do.
     """
 
     def __init__(
@@ -28,6 +33,7 @@ class PeriodicTask:
         *,
         every_s: float | Callable[[], float],
         gather_s: float = 0.0,
+        yields: Callable[[], bool] = lambda: False,
     ) -> None:
         """Make the thread; `start` starts it."""
         self.name: Final = name
@@ -36,6 +42,8 @@ class PeriodicTask:
         self._work: Final = work
         self._every_s: Final = every_s if callable(every_s) else lambda: every_s
         self._gather_s: Final = gather_s
+        self._yields: Final = yields
+        self._took_s = 0.0  # The last run; at most what a rest may last.
         self._woken: Final = Event()
         self._stopping: Final = Event()
         self._thread: Final = Thread(target=self._run, name=name, daemon=True)
@@ -63,7 +71,7 @@ class PeriodicTask:
     def _run(self) -> None:
         while not self._stopping.is_set():
             if self._woken.wait(self._every_s()) and self._gather_s:
-                self._stopping.wait(self._gather_s)
+                self._stopping.wait(max(self._gather_s, self._took_s))
             self._woken.clear()
             try:
                 while not self._stopping.is_set() and self._run_once():
@@ -73,8 +81,12 @@ class PeriodicTask:
                 self._note_failure(error)
 
     def _run_once(self) -> bool:
+        began = monotonic()
         has_more = self._work()
+        self._took_s = min(monotonic() - began, _LONGEST_REST_S)
         self._note_success()
+        if self._yields():
+            self._stopping.wait(self._took_s)
         return has_more
 
     def _note_failure(self, error: Exception) -> None:

@@ -12,6 +12,8 @@ from cardledger.schema.ids import Id
 SLOW_S: Final = 1.0
 """An endpoint that responds within this time may have several attempts at once."""
 
+_SHARED_S: Final = 1.0
+
 _REMEMBERED: Final = 1_000
 """Platforms and endpoints of which something is remembered; others count as new."""
 
@@ -65,6 +67,7 @@ class FairShare:
         self._turns: Final[dict[Id, int]] = {}  # The last turn of each endpoint.
         self._platform_turns: Final[dict[Id, int]] = {}
         self._turn = 0
+        self._started_at: dict[Id, float] = {}  # The last start of each platform of this second.
 
     def capacity(self, now: float) -> Capacity:
         """Return how many attempts may start now, and for which endpoints."""
@@ -94,6 +97,11 @@ class FairShare:
             platforms=self._platforms(quick),
             platform_turns=dict(self._platform_turns),
         )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether attempts of several platforms have started within a second."""
+        return len(self._started_at) > 1
 
     def _count(self, endpoints: Iterable[Id]) -> Counter[Id]:
         """Return the attempts under way of `endpoints`, by platform."""
@@ -128,6 +136,10 @@ class FairShare:
                 self._failing.add(endpoint_id)
             _remember(self._turns, endpoint_id, self._turn)
             _remember(self._platform_turns, delivery.platform_id, self._turn)
+            self._started_at[delivery.platform_id] = now
+        self._started_at = {
+            platform: at for platform, at in self._started_at.items() if now - at < _SHARED_S
+        }
 
     def finish(self, delivery: Delivery) -> None:
         """Note that the attempt of `delivery` has ended."""

@@ -56,9 +56,12 @@ class Lane:
         *,
         clock: Callable[[], datetime],
         on_result: Callable[[AttemptResult], None],
+        yields: Callable[[], bool] = lambda: False,
         traces: TraceHints | None = None,
     ) -> None:
         """Build the lane; `on_result` is called in a sending thread after each attempt.
+
+        While `yields` returns true, it uses PostgreSQL for half of the time at most.
 
         `traces`, if given, find the traces that deliveries belong to.
         """
@@ -85,7 +88,9 @@ class Lane:
         self._coordinator: Final = Coordinator(
             engine, share, clock=clock, attempt_timeout=timeout, send=self._send_in_threads
         )
-        self.task: Final = PeriodicTask(config.name, self._deliver_due, every_s=config.every_s)
+        self.task: Final = PeriodicTask(
+            config.name, self._deliver_due, every_s=config.every_s, yields=yields
+        )
         """The task that uses PostgreSQL at every interval."""
 
     def start(self) -> None:

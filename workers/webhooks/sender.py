@@ -28,7 +28,7 @@ from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.disabling import EndpointDisabler
-from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare, Share
+from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare
 from cardledger.workers.webhooks.lane import Lane, LaneConfig
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
@@ -91,16 +91,29 @@ class Sender:
         )
         signers = SignerCache(engine, keys, clock)
 
-        def lane(config: LaneConfig, share: Share) -> Lane:
-            on_result = self._note_result
-            return Lane(
-                config, engine, signers, share, clock=clock, on_result=on_result, traces=traces
-            )
+        lane = partial(
+            Lane,
+            engine=engine,
+            signers=signers,
+            clock=clock,
+            on_result=self._note_result,
+            traces=traces,
+        )
+        share = FairShare(concurrency)
 
-        self._deliveries: Final = lane(config, FairShare(concurrency))
-        self._tests: Final = lane(for_tests, RequestedTestsShare(_TEST_CONCURRENCY))
+        def yields() -> bool:
+            # Sessions of PostgreSQL have no low priority, as this process has: the webhooks of one
+            # platform would delay the authorizations of the others.
+            return share.is_shared
+
+        self._deliveries: Final = lane(config, share=share, yields=yields)
+        self._tests: Final = lane(for_tests, share=RequestedTestsShare(_TEST_CONCURRENCY))
         self._dispatching: Final = PeriodicTask(
-            "dispatch", self._dispatch_batch, every_s=every_s, gather_s=_GATHER_S
+            "dispatch",
+            self._dispatch_batch,
+            every_s=every_s,
+            gather_s=_GATHER_S,
+            yields=yields,
         )
         self._discarding: Final = PeriodicTask("discard", self._discard_page, every_s=every_s)
 
