@@ -1,7 +1,8 @@
 """The exceptions of a platform have an index that a look-up of an account's debts cannot use.
 
-Its rows are those of `card_transactions_debt_idx`. While no statistics told of debts, PostgreSQL
-took the two for equal in the engine's look-up, and read every exception for each account.
+Its rows are those of `card_transactions_debt_idx`. As long as the statistics of the table have no
+debts, PostgreSQL takes two such indexes for equal in the engine's look-up, and may read every
+exception for each account.
 """
 
 from typing import Final
