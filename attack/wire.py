@@ -82,7 +82,7 @@ class Connection:
     """A connection to the API, opened on demand, and again after an error or once it was closed.
 
     The API closes connections that are idle, sooner when it needs room: no client takes that for a
-    request without an answer. What an answer overtook, such as a refused file, is sent to its end.
+    request without an answer. `close` sends the rest of a refused file; `abort` does not.
     """
 
     def __init__(self, address: Address, *, timeout_s: float = _TIMEOUT_S) -> None:
@@ -119,7 +119,10 @@ class Connection:
         """Close it at once, and what it still sends on connections that it has closed."""
         self.close()
         for transport in self._closing:
-            transport.abort()
+            is_open = transport.get_extra_info("socket").fileno() >= 0
+            with suppress(RuntimeError):  # As above.
+                if is_open:  # asyncio fails where all was sent.
+                    transport.abort()
 
     async def _exchange(self, reader: StreamReader, writer: StreamWriter, whole: bytes) -> Answer:
         writer.write(whole)

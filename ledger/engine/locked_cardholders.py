@@ -90,12 +90,8 @@ _ACCOUNTS: Final = "SELECT id, customer_id FROM internal_accounts WHERE customer
 _CARD_TRANSACTIONS: Final = """
     SELECT t.id, t.customer_id FROM card_transactions t WHERE t.id IN (
         SELECT c.id FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)
-        CROSS JOIN LATERAL (
-            SELECT id FROM card_transactions
-            WHERE customer_id = k.customer_id AND card_id = k.card_id
-                AND issuer_transaction_token = k.token
-            LIMIT 1
-        ) c
+        JOIN card_transactions c ON c.customer_id = k.customer_id AND c.card_id = k.card_id
+            AND c.issuer_transaction_token = k.token
         UNION ALL
         SELECT d.id FROM internal_accounts a CROSS JOIN LATERAL (
             SELECT id FROM card_transactions WHERE account_id = a.id AND debt_id IS NOT NULL

@@ -273,8 +273,10 @@ def _matching(
     if filters.status is not None:
         yield columns.status.in_(card_transaction_rows.stored_statuses(filters.status))
     if filters.status == Status.EXCEPTION:
-        # Implied by the status: the partial index on debts finds the few that match.
-        yield columns.debt_id.is_not(None)
+        # Implied by the status: the partial index of exceptions finds the few that match.
+        yield columns.debt_since.is_not(None)
+        if filters.account_id is not None or filters.account_ids is not None:
+            yield columns.debt_id.is_not(None)  # The index of an account's debts.
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
     if filters.direction is not None:

@@ -148,7 +148,7 @@ async def exceptions(
 ) -> list[OpenException]:
     """Return at most `limit` open exceptions, the oldest first.
 
-    The partial index on debts has only them; all of its rows are read to sort them.
+    The partial index of exceptions has only them. Of all platforms, it is read whole to sort them.
     """
     since, key = after or (None, None)
     named = {"platform": platform_id, "since": since, "after": key, "limit": limit}

@@ -252,6 +252,7 @@ def test_a_request_is_well_formed() -> None:
 
 @pytest.mark.parametrize("files", [1, 2])
 def test_a_file_that_is_not_read_leaves_no_socket_open(files: int) -> None:
+    gc.collect()  # What earlier tests have left is not to be found here.
     with socket.create_server(("127.0.0.1", 0)) as silent:  # It accepts nothing and reads nothing.
         answers = asyncio.run(_answers_to_files(silent.getsockname(), files))
 
@@ -266,10 +267,28 @@ async def _answers_to_files(listening: tuple[str, int], files: int) -> list[wire
     """Return the answers to as many files on one connection, aborted at the end."""
     address = wire.Address(*listening, "")
     connection = wire.Connection(address, timeout_s=0.2)
-    file = wire.request("POST", address, "/", body=b"x" * (64 << 20))
+    file = wire.request("POST", address, "/", body=b"x" * (16 << 20))
     answers = [await connection.exchange(file) for _ in range(files)]
     connection.abort()
     return answers
+
+
+def test_a_connection_that_has_sent_all_after_it_was_closed_can_be_aborted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asyncio.run(_aborted_after_all_was_read(server))
+
+
+async def _aborted_after_all_was_read(server: socket.socket) -> None:
+    host, port = server.getsockname()
+    address = wire.Address(host, port, "")
+    connection = wire.Connection(address, timeout_s=0.2)
+    file = wire.request("POST", address, "/", body=b"x" * (16 << 20))
+    await connection.exchange(file)  # Ends without an answer, and closes what is still sending.
+    accepted, _ = server.accept()
+    with accepted:
+        while await asyncio.to_thread(accepted.recv, 1 << 20):
+            pass
+    connection.abort()
 
 
 def test_a_connection_that_was_closed_while_idle_is_opened_again() -> None:

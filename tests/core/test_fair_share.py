@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from time import monotonic
 
+from sqlalchemy import create_engine
+
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks.leases import Delivery
 from cardledger.schema.ids import Id
 from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare
+from cardledger.workers.webhooks.sender import Sender
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
@@ -159,8 +164,27 @@ def test_the_sender_is_shared_while_attempts_of_several_platforms_start() -> Non
     fair_share = FairShare(32)
 
     fair_share.start([delivery(1, QUICK, platform=1)], now=0.0)
-    assert not fair_share.is_shared
+    assert not fair_share.is_shared(0.0)
     fair_share.start([delivery(2, SLOW, platform=2)], now=0.9)
-    assert fair_share.is_shared
-    fair_share.start([delivery(3, SLOW, platform=2)], now=1.1)
-    assert not fair_share.is_shared
+    assert fair_share.is_shared(0.9)
+    assert not fair_share.is_shared(1.1)
+    fair_share.start([delivery(3, QUICK, platform=1)], now=1.2)
+    assert fair_share.is_shared(1.2)
+
+
+def test_dispatching_and_recording_rest_while_webhooks_of_several_platforms_are_sent() -> None:
+    sender = Sender(
+        create_engine("postgresql+psycopg://"),  # Never connected.
+        KeyRing("a server key for tests, 32 characters and more"),
+        clock=lambda: NOW,
+        timeout_s=1.0,
+        retry_scale=1.0,
+        every_s=1.0,
+    )
+    resting = [task for task in sender.tasks if task._yields()]
+    assert resting == []
+
+    of_both = [delivery(1, QUICK, platform=1), delivery(2, SLOW, platform=2)]
+    sender._deliveries._coordinator._share.start(of_both, monotonic())
+
+    assert [task.name for task in sender.tasks if task._yields()] == ["dispatch", "webhooks"]

@@ -89,9 +89,11 @@ def test_a_periodic_task_that_yields_rests_for_as_long_as_it_worked(*, has_more:
 
     task = PeriodicTask("test", work, every_s=3600, yields=lambda: True)
     task.start()
-    task.wake()
-    eventually(lambda: len(runs) >= 3)
-    task.stop(limit_s())
+    try:
+        task.wake()
+        eventually(lambda: len(runs) >= 3)
+    finally:
+        task.stop(limit_s())
 
     assert min(_rests(runs)) >= WORK_S
 
@@ -108,9 +110,11 @@ def test_wake_ups_are_collected_for_as_long_as_the_last_run_took() -> None:
 
     task = PeriodicTask("test", work, every_s=3600, gather_s=0.001)
     task.start()
-    task.wake()
-    eventually(lambda: len(runs) >= 3)
-    task.stop(limit_s())
+    try:
+        task.wake()
+        eventually(lambda: len(runs) >= 3)
+    finally:
+        task.stop(limit_s())
 
     assert min(_rests(runs)) >= WORK_S
 

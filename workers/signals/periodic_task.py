@@ -20,10 +20,11 @@ class PeriodicTask:
 
     A function for `every_s` is asked before each wait. `work` returns whether there is more to do;
     it runs again at once until there is not. Once woken, the thread waits for `gather_s` first, to
-    collect further wake-ups: one run for ten costs little more than one for each. Where `gather_s`
-    is given, it waits for as long as the last run took, at least: a run takes longer when the
-    machine is busy, and then larger ones leave more of it to others. While `yields` returns true,
-    it rests for as long as a run took also when there is more to do.
+    collect further wake-ups: one run for ten costs little more than one for each.
+
+    A task that gathers wake-ups rests after a run for as long as it took, 0.1 s at most. A run
+    takes longer when the machine is busy, and fewer, larger runs leave more of it to others. While
+    `yields` returns true, any task rests so, also when there is more to do.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class PeriodicTask:
         self._every_s: Final = every_s if callable(every_s) else lambda: every_s
         self._gather_s: Final = gather_s
         self._yields: Final = yields
-        self._took_s = 0.0  # The last run; at most what a rest may last.
+        self._rests_until = 0.0
         self._woken: Final = Event()
         self._stopping: Final = Event()
         self._thread: Final = Thread(target=self._run, name=name, daemon=True)
@@ -71,7 +72,7 @@ class PeriodicTask:
     def _run(self) -> None:
         while not self._stopping.is_set():
             if self._woken.wait(self._every_s()) and self._gather_s:
-                self._stopping.wait(max(self._gather_s, self._took_s))
+                self._stopping.wait(max(self._gather_s, self._rests_until - monotonic()))
             self._woken.clear()
             try:
                 while not self._stopping.is_set() and self._run_once():
@@ -83,10 +84,12 @@ class PeriodicTask:
     def _run_once(self) -> bool:
         began = monotonic()
         has_more = self._work()
-        self._took_s = min(monotonic() - began, _LONGEST_REST_S)
+        ended = monotonic()
+        rest_s = min(ended - began, _LONGEST_REST_S)
+        self._rests_until = ended + rest_s
         self._note_success()
         if self._yields():
-            self._stopping.wait(self._took_s)
+            self._stopping.wait(rest_s)
         return has_more
 
     def _note_failure(self, error: Exception) -> None:

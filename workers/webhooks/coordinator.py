@@ -56,7 +56,7 @@ class Coordinator:
         # Appended to by the sending threads.
         self._finished: Final[deque[tuple[Delivery, AttemptResult | None]]] = deque()
         self._is_closed = False
-        # Everything below is used under this lock only.
+        # Everything below is used under this lock only; others ask the share whether it is shared.
         self._lock: Final = threading.Lock()
         self._share: Final = share
         self._unrecorded: Final[deque[AttemptResult]] = deque()

@@ -67,7 +67,8 @@ class FairShare:
         self._turns: Final[dict[Id, int]] = {}  # The last turn of each endpoint.
         self._platform_turns: Final[dict[Id, int]] = {}
         self._turn = 0
-        self._started_at: dict[Id, float] = {}  # The last start of each platform of this second.
+        # The last start of each platform lately; replaced, because other threads read it.
+        self._started_at: Mapping[Id, float] = {}
 
     def capacity(self, now: float) -> Capacity:
         """Return how many attempts may start now, and for which endpoints."""
@@ -98,10 +99,12 @@ class FairShare:
             platform_turns=dict(self._platform_turns),
         )
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether attempts of several platforms have started within a second."""
-        return len(self._started_at) > 1
+    def is_shared(self, now: float) -> bool:
+        """Return whether attempts of several platforms have started within a second.
+
+        For any thread.
+        """
+        return sum(now - at < _SHARED_S for at in self._started_at.values()) > 1
 
     def _count(self, endpoints: Iterable[Id]) -> Counter[Id]:
         """Return the attempts under way of `endpoints`, by platform."""
@@ -136,10 +139,9 @@ class FairShare:
                 self._failing.add(endpoint_id)
             _remember(self._turns, endpoint_id, self._turn)
             _remember(self._platform_turns, delivery.platform_id, self._turn)
-            self._started_at[delivery.platform_id] = now
-        self._started_at = {
-            platform: at for platform, at in self._started_at.items() if now - at < _SHARED_S
-        }
+        started = {delivery.platform_id: now for delivery in deliveries}
+        lately = {key: at for key, at in self._started_at.items() if now - at < _SHARED_S}
+        self._started_at = lately | started
 
     def finish(self, delivery: Delivery) -> None:
         """Note that the attempt of `delivery` has ended."""

@@ -61,7 +61,7 @@ class Lane:
     ) -> None:
         """Build the lane; `on_result` is called in a sending thread after each attempt.
 
-        While `yields` returns true, it uses PostgreSQL for half of the time at most.
+        While `yields` returns true, the task rests after each run (`PeriodicTask`).
 
         `traces`, if given, find the traces that deliveries belong to.
         """

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from time import monotonic
 from typing import Final
 
 from sqlalchemy import Engine
@@ -104,7 +105,7 @@ class Sender:
         def yields() -> bool:
             # Sessions of PostgreSQL have no low priority, as this process has: the webhooks of one
             # platform would delay the authorizations of the others.
-            return share.is_shared
+            return share.is_shared(monotonic())
 
         self._deliveries: Final = lane(config, share=share, yields=yields)
         self._tests: Final = lane(for_tests, share=RequestedTestsShare(_TEST_CONCURRENCY))

@@ -143,6 +143,8 @@ async def page(
     if filters.id is not None:
         conditions.append("id = :id")
         values.append(_id("id", filters.id))
+    if filters.account_id is not None:
+        conditions.append("debt_id IS NOT NULL")  # The index of an account's debts.
     for column, table, key in (
         ("account_id", "internal_accounts", filters.account_id),
         ("customer_id", "customers", filters.customer_id),
