@@ -1,11 +1,11 @@
 """Periodic tasks: woken at once, and at an interval."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import structlog
@@ -78,6 +78,15 @@ def test_a_periodic_task_runs_again_at_once_while_there_is_more_to_do() -> None:
 
 @pytest.mark.parametrize("has_more", [True, False])
 def test_a_periodic_task_that_yields_rests_for_as_long_as_it_worked(*, has_more: bool) -> None:
+    assert min(_rests(has_more=has_more, yields=lambda: True)) >= WORK_S
+
+
+def test_wake_ups_are_collected_for_as_long_as_the_last_run_took() -> None:
+    assert min(_rests(has_more=False, gather_s=0.001)) >= WORK_S
+
+
+def _rests(*, has_more: bool, **options: Any) -> list[float]:  # noqa: ANN401 - of PeriodicTask
+    """Return the times between runs that take `WORK_S`, of a task that is woken in each."""
     runs: list[tuple[float, float]] = []
 
     def work() -> bool:
@@ -87,40 +96,13 @@ def test_a_periodic_task_that_yields_rests_for_as_long_as_it_worked(*, has_more:
         task.wake()
         return has_more
 
-    task = PeriodicTask("test", work, every_s=3600, yields=lambda: True)
+    task = PeriodicTask("test", work, every_s=3600, **options)
     task.start()
     try:
         task.wake()
         eventually(lambda: len(runs) >= 3)
     finally:
         task.stop(limit_s())
-
-    assert min(_rests(runs)) >= WORK_S
-
-
-def test_wake_ups_are_collected_for_as_long_as_the_last_run_took() -> None:
-    runs: list[tuple[float, float]] = []
-
-    def work() -> bool:
-        began = monotonic()
-        threading.Event().wait(WORK_S)  # It takes time.
-        runs.append((began, monotonic()))
-        task.wake()
-        return False
-
-    task = PeriodicTask("test", work, every_s=3600, gather_s=0.001)
-    task.start()
-    try:
-        task.wake()
-        eventually(lambda: len(runs) >= 3)
-    finally:
-        task.stop(limit_s())
-
-    assert min(_rests(runs)) >= WORK_S
-
-
-def _rests(runs: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the time between the end of each run and the beginning of the next."""
     return [began - ended for (_, ended), (began, _) in pairwise(runs)]
 
 
