@@ -218,6 +218,7 @@ def test_a_delivery_shows_payload_and_every_attempt_as_text(
     page = shown(person.get(f"/webhooks/deliveries/{key}"))
 
     assert page.count('<b class="bad">500</b>') > 1
+    assert page.index("Send again") < page.index('id="attempts-title"'), "not moved by attempts"
     assert "&lt;script&gt;alert(1)&lt;/script&gt;⟨U+202E⟩" in page
     assert "<script>alert" not in page
     assert "&lt;b&gt;BISTRO&lt;/b&gt;\\u202e" in page
