@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from cardledger.config import gc_tuning, malloc_tuning, open_files
+from cardledger.config import gc_tuning, malloc_tuning, open_files, thread_tuning
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import HEALTH_DIR, Settings, key_list, secret_of
 from cardledger.embedded.database_url import DatabaseUrl
@@ -92,6 +92,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     server = Server(config)
     gc_tuning.freeze(for_latency=True)
     malloc_tuning.return_large_blocks()
+    thread_tuning.take_short_turns()
     known = set(threading.enumerate())
     # uvicorn handles the signals, and raises them again at its end, which ends the process: but not
     # the first process of a container. That would wait for every thread, also for one that hangs.
@@ -123,6 +124,7 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
 
     main.load(role)
     gc_tuning.freeze()
+    thread_tuning.take_short_turns()
     try:
         main.run(worker_config(settings, role), ready=ready)
     except MetricsPortError as error:
