@@ -38,6 +38,7 @@ from cardledger.ledger.engine.failures import (
     repeated,
     succeeds,
 )
+from cardledger.ledger.engine.key_proof import KeyProof
 from cardledger.ledger.engine.locked_cardholders import LockedCardholders
 from cardledger.ledger.engine.records import Claimed, Decided
 from cardledger.ledger.engine.snapshots import SnapshotReader
@@ -58,8 +59,6 @@ _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have 
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
-
-_SAMPLE_ROWS: Final = 500  # Messages among which one shows that the key of this process is right.
 
 _log = structlog.get_logger()
 
@@ -92,7 +91,7 @@ class Engine:
         self._database: Final = database
         self._clock: Final = clock
         self._key: Final = key
-        self._has_verified = False  # A message: the key is that of this installation.
+        self._proof: Final = KeyProof(key)
         self._locked: Final = LockedCardholders()
         self.locked_cardholders: Final = self._locked.left_out
         self._positions: Final = QueuePositions()
@@ -389,14 +388,12 @@ class Engine:
         messages, unfinished, forged, has_verified = claim(
             limit, self._key, positions=self._positions
         )
+        self._proof.note(has_verified=has_verified)
         refused: list[Decided] = []
         if forged:
-            # Another message shows whether it is this process that has the wrong key.
-            self._has_verified |= has_verified or claim(_SAMPLE_ROWS, self._key).has_verified
-            if not self._has_verified:
+            if not self._proof.holds(connection, lane, forged, without):
                 raise rejections.UnverifiedError
             refused = rejections.refuse(connection, forged, self._now(connection))
-        self._has_verified |= has_verified
         claimed = {message.customer_id for message in messages}
         tried = self._locked.suspects(claimed) if waits else claimed
         if not tried:

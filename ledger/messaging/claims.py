@@ -5,7 +5,7 @@ Connections are psycopg's, inside a database transaction of the caller, and come
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from json import loads
 from typing import Any, Final, NamedTuple
@@ -163,6 +163,43 @@ def claim(  # noqa: PLR0913 - what it leaves out, by name
         _look(connection, lane, positions, rows, limit * _FAIR_DEPTH // len(taken))
     unfinished = list(shards) if len(rows) == limit else long + held
     return Claim(messages, unfinished, forged, has_verified)
+
+
+_LOOK: Final = """
+    SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference, i.body::text,
+        i.body_hash, i.reply_to, i.received_at, i.mac
+    FROM unnest(%s, %s) AS s (shard, position)
+    CROSS JOIN LATERAL (
+        SELECT * FROM inbox WHERE lane = %s AND shard = s.shard AND id > s.position
+            AND customer_id <> ALL(%s)
+        ORDER BY id LIMIT %s
+    ) i
+    ORDER BY i.shard, i.id
+"""
+
+
+def look_for_verified(  # noqa: PLR0913 - as `claim`
+    connection: Connection[Any],
+    lane: Lane,
+    after: Mapping[int, Id],
+    limit: int,
+    key: InboxKey,
+    *,
+    without: Sequence[Id] = (),
+) -> tuple[bool, dict[int, Id]]:
+    """Return whether a row behind the positions `after` of queues proves the key right.
+
+    At most `limit` rows are read, and besides where this has ended in each queue that may have
+    more: to be called with these positions again. `without` is as for `claim`.
+    """
+    share = max(limit // len(after), 1)
+    shards, positions = pg_arrays.integers([*after]), pg_arrays.uuids([*after.values()])
+    arguments = [shards, positions, lane, pg_arrays.uuids(without), share]
+    rows = connection.cursor(binary=True).execute(_LOOK, arguments).fetchall()
+    is_proved = any(map(_is_from_outside, compress(rows, key.verify_all(lane, rows))))
+    counts = Counter([row[0] for row in rows])
+    ends = {row[0]: row[1] for row in rows}
+    return is_proved, {shard: end for shard, end in ends.items() if counts[shard] == share}
 
 
 def _verify(

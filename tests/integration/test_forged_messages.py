@@ -4,9 +4,10 @@ Decided are only those whose MAC was made with the server key; the others are ke
 """
 
 import asyncio
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,9 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import message_findings
 from cardledger.install.findings import FAIL
 from cardledger.ledger.audit import acceptances
+from cardledger.ledger.engine import key_proof
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.key_proof import KeyProof
 from cardledger.ledger.engine.timers import Timers
 from cardledger.ledger.messaging import canaries, forged_messages, inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
@@ -27,6 +30,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id
+from tests.waiting import eventually
 from tests.world import INBOX_KEY, RAIL, Cardholder, World, open_world, outcomes_of
 
 WRONG_KEY: Final = InboxKey("the key of another installation, of 32 characters")
@@ -64,6 +68,18 @@ def insert(world: World, row: tuple[Any, ...]) -> None:
     """Insert `row` into the inbox as who has the password of the application's role."""
     with psycopg.connect(world.app_url) as connection:
         connection.execute(_INSERT, row)
+
+
+def insert_forged(world: World, victims: Sequence[Cardholder], count: int) -> set[Id]:
+    """Insert `count` deposits to the `victims` in turn, signed with another key; return their ids.
+
+    With the password of the application's role.
+    """
+    in_turn = itertools.islice(itertools.cycle(victims), count)
+    messages = [addressed(one, world.deposit(one, 1)) for one in in_turn]
+    with psycopg.connect(world.app_url) as connection, connection.cursor() as cursor:
+        cursor.executemany(_INSERT, [inbox.row_of(each, WRONG_KEY) for each in messages])
+    return {message.id for message in messages}
 
 
 def forged_ids(world: World) -> set[Id]:
@@ -124,12 +140,7 @@ def test_any_number_of_forged_rows_stops_no_queue(
 ) -> None:
     victims = [world.cardholder(platform) for _ in range(3)]
     before = len(forged_ids(world))
-    with psycopg.connect(world.app_url) as connection, connection.cursor() as cursor:
-        rows = [
-            inbox.row_of(addressed(victims[n % 3], world.deposit(victims[n % 3], 1)), WRONG_KEY)
-            for n in range(600)
-        ]
-        cursor.executemany(_INSERT, rows)
+    insert_forged(world, victims, 600)
 
     decided = world.process(worker, [(one, world.deposit(one, 5)) for one in victims])
 
@@ -205,6 +216,76 @@ def test_a_worker_that_has_just_started_looks_behind_forged_rows(
 
     assert world.balance(cardholder) == 1
     assert forged.id in forged_ids(world)
+
+
+def test_a_worker_that_has_just_started_looks_behind_any_number_of_forged_rows(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_proof, "_ROWS", 5)
+    monkeypatch.setattr(key_proof, "_STEP_S", -1.0)  # One look at each attempt.
+    cardholder = world.cardholder(platform)
+    before = forged_ids(world)
+    forged = insert_forged(world, [cardholder], 23)
+    started = Engine(world.database, key=INBOX_KEY, rail=RAIL, batch_size=3)
+    world.accept([(cardholder, world.deposit(cardholder, 10))])
+
+    first = world.drain(started)
+    refused_before = forged_ids(world) - before
+    eventually(lambda: world.drain(started), message="the queue is not tried again")
+
+    assert (first, refused_before) == ([], set())
+    assert world.balance(cardholder) == 10
+    assert forged_ids(world) - before == forged
+    assert world.count("stalled_queues") == 0
+
+
+def attempts_until_it_holds(proof: KeyProof, world: World, forged: Sequence[Message]) -> int:
+    """Return how often `proof` is asked, at most 20 times, until it holds."""
+    with psycopg.connect(world.url) as connection:
+        for number in range(1, 21):
+            if proof.holds(connection, Lane.LIVE, forged, []):
+                return number
+    return 0
+
+
+def test_each_attempt_looks_further_into_the_queues_of_forged_rows_and_then_begins_again(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_proof, "_ROWS", 6)
+    monkeypatch.setattr(key_proof, "_STEP_S", -1.0)
+    victims = [world.cardholder(platform) for _ in range(2)]
+    forged = [addressed(victims[n % 2], world.deposit(victims[n % 2], 1)) for n in range(30)]
+    for each in forged:
+        insert(world, inbox.row_of(each, WRONG_KEY))
+
+    proof = KeyProof(INBOX_KEY)
+    in_vain = attempts_until_it_holds(proof, world, forged)
+    world.accept([(victims[0], world.deposit(victims[0], 10))])
+    found_after = attempts_until_it_holds(proof, world, forged)
+
+    world.drain(world.engine())
+    assert (in_vain, world.balance(victims[0])) == (0, 10)
+    assert 1 < found_after <= 7, "15 or 16 rows of each queue, 3 at a time"
+
+
+def test_what_waits_before_forged_rows_or_is_held_proves_nothing(
+    world: World, platform: Id
+) -> None:
+    former = InboxKey("the former server key, of 32 characters..")
+    held, victim = (world.cardholder(platform) for _ in range(2))
+    before, forged, after = (
+        addressed(one, world.deposit(one, 5)) for one in (victim, victim, held)
+    )
+    insert(world, inbox.row_of(before, former))
+    insert(world, inbox.row_of(forged, WRONG_KEY))
+    insert(world, inbox.row_of(replace(after, shard=victim.shard), former))
+    without = [held.owner.customer_id]
+    with psycopg.connect(world.url) as connection:
+        holds = KeyProof(former).holds(connection, Lane.LIVE, [forged], without)
+        would_hold = KeyProof(former).holds(connection, Lane.LIVE, [forged], [])
+
+    world.connection.execute("DELETE FROM inbox")
+    assert (holds, would_hold) == (False, True)
 
 
 def test_rows_without_a_mac_are_decided_until_the_deployment_is_finished(
