@@ -79,6 +79,7 @@ CREATED: Final = {
     "0120": ("console_tickets",),
     "0127": ("trial_balance_progress", "trial_balances"),
     "0143": ("document_pieces",),
+    "0145": ("book_verification_runs",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -150,6 +150,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "bank_lines": _NONE,
     "bank_payments": _NONE,
     "statement_proofs": _NONE,
+    "book_verification_runs": _NONE,  # As the next.
     "book_verifications": _NONE,  # By the command that verifies, with the operator's login.
     "closing_kinds": _NONE,  # By migrations.
     "settlement_bookings": {Role.WORKER: "w"},  # And functions that import files add rows.

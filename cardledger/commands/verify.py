@@ -36,13 +36,15 @@ def run(*, as_json: bool, data_dir: Path | None) -> int:
     began = time.monotonic()
     with discovery.database(settings) as url:
         report = _with_progress(url)
-        if report.holds:
-            _record(url, report)
-    _note(settings, report)
-    if as_json:
-        print(json.dumps(as_dict(report), indent=2))
-    else:
-        _show(report, time.monotonic() - began)
+        _note(settings, report)
+        # First: who reads the output may stop this process, or not read it to its end.
+        not_recorded = _record(url, report)
+        if as_json:
+            print(json.dumps(as_dict(report), indent=2), flush=True)
+        else:
+            _show(report, time.monotonic() - began)
+    if not_recorded is not None:
+        raise not_recorded
     return 0 if report.holds else FAILURE
 
 
@@ -89,30 +91,34 @@ def _note(settings: Settings, report: Report) -> None:
     verified.note(settings.data_dir / HEALTH_DIR, found)
 
 
-_RECORD: Final = "INSERT INTO book_verifications (days) VALUES (%s)"
+_RECORD_RUN: Final = "INSERT INTO book_verification_runs (began_at, differences) VALUES (%s, %s)"
+_RECORD_DAYS: Final = "INSERT INTO book_verifications (days) VALUES (%s)"
 _MAY_NOT_WRITE: Final = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.ReadOnlySqlTransaction,
 )
 
 
-def _record(url: DatabaseUrl, report: Report) -> None:
-    """Record which entries were verified, for `cardledger close`; who only reads, cannot.
+def _record(url: DatabaseUrl, report: Report) -> CommandError | None:
+    """Record for `cardledger close` what was found, and which entries were verified if all hold.
 
-    Raises: CommandError.
+    Who only reads, cannot. Returns why it was not recorded, to be raised after the report.
     """
     days = {str(day): entries for day, entries in sorted(report.open_days.items())}
     try:
         with connections.connect(url) as connection:
-            connection.execute(_RECORD, [Jsonb(days)])
+            connection.execute(_RECORD_RUN, [report.began_at, report.difference_count])
+            if report.holds:
+                connection.execute(_RECORD_DAYS, [Jsonb(days)])
     except _MAY_NOT_WRITE:
         print(
-            f"note: {url.role} cannot record that the books were verified; before a period is"
-            " closed, verify with the login of the operator",
+            f"note: {url.role} cannot record this verification here; before a period is closed,"
+            " verify with the login of the operator, on the primary server",
             file=sys.stderr,
         )
     except psycopg.Error as error:
-        raise CommandError(f"PostgreSQL gave up: {error}") from None
+        return CommandError(f"this verification is not recorded: {error}")
+    return None
 
 
 def _with_progress(url: DatabaseUrl) -> Report:

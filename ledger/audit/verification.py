@@ -14,7 +14,7 @@ which account of a cardholder a declined authorization was decided on, and what 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -57,6 +57,7 @@ _EVENTS_PER_PROGRESS_CALL: Final = 1000
 class Report:
     """What was audited, and the differences between stored and expected rows."""
 
+    began_at: datetime  # When its database transaction began, by PostgreSQL's clock.
     events: int = 0
     card_transactions: int = 0
     accounts: int = 0
@@ -96,9 +97,16 @@ def verify(engine: Engine, progress: Progress | None = None) -> Report:
             connection.isolation_level = None
 
 
+def _began_at(connection: Connection[Any]) -> datetime:
+    row = connection.execute("SELECT now()").fetchone()
+    assert row is not None
+    at: datetime = row[0]
+    return at
+
+
 def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Report:
     """Do as `verify` does, in the open database transaction of `connection`."""
-    report = Report()
+    report = Report(began_at=_began_at(connection))
     connection.execute("SET LOCAL statement_timeout = 0")
     report.accounts = _count(connection, "internal_accounts")
     report.deposits = _count(connection, "deposits")

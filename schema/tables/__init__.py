@@ -78,6 +78,7 @@ from cardledger.schema.tables.payments import transfer_events, transfers
 from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.periods import (
     book_beginnings,
+    book_verification_runs,
     book_verifications,
     closing_exceptions,
     closing_kinds,
@@ -149,6 +150,7 @@ APPEND_ONLY: Final = (
     closing_exceptions,
     seals,
     book_beginnings,
+    book_verification_runs,
     book_verifications,
     exchange_rates,
     platform_exchange_rates,
@@ -185,6 +187,7 @@ __all__ = [
     "bank_statements",
     "beneficial_owners",
     "book_beginnings",
+    "book_verification_runs",
     "book_verifications",
     "books",
     "break_history",

@@ -200,6 +200,33 @@ book_verifications = Table(
     comment="Runs of `cardledger verify` after which the proof held, append-only.",
 )
 
+book_verification_runs = Table(
+    "book_verification_runs",
+    metadata,
+    timestamp(
+        "began_at", "When its database transaction began, of which it has seen the snapshot."
+    ),
+    Column(
+        "differences",
+        BigInteger,
+        nullable=False,
+        comment="Differences that it has found; 0: the books held.",
+    ),
+    Column(
+        "id",
+        BigInteger,
+        Identity(always=True),
+        nullable=False,
+        comment="Tells runs apart that began at the same time.",
+    ),
+    _done_at("ended_at", "When it was recorded; written by the database."),
+    _done_by("ended_by", "The login that verified"),
+    PrimaryKeyConstraint("began_at", "id"),
+    CheckConstraint("differences >= 0", name="differences"),
+    comment="Runs of `cardledger verify`, append-only; that which began last says whether the"
+    " books hold.",
+)
+
 book_beginnings = Table(
     "book_beginnings",
     metadata,

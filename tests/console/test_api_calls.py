@@ -7,11 +7,13 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
+import psycopg
 import pytest
 from fastapi.routing import APIRoute
 
@@ -20,6 +22,7 @@ from cardledger.api.console.access import forms
 from cardledger.api.console.application import routes
 from cardledger.api.console.html.rendering import ApiCall
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
+from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, made, ok
 from tests.console.person import Person, command_of, shown
 from tests.console.stories import Stories, play
@@ -144,12 +147,21 @@ def test_the_json_of_an_account_has_its_statement(
 def test_the_json_of_the_overview_and_the_system_have_what_they_show(
     person: Person,
     stories: Stories,
+    database_url: DatabaseUrl,
 ) -> None:
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(
+            "INSERT INTO book_verification_runs (began_at, ended_at, differences)"
+            " VALUES (%s, %s, 3)",
+            [datetime(2026, 1, 30, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)],
+        )
     overview = document_of(shown(person.get("")))
     system = document_of(shown(person.get("/system")))
 
     [owed] = overview["openExceptions"]
     assert (owed["count"], owed["owedAmount"]["amount"]) == (1, 2_500)
+    verified = {"endedAt": "2026-01-31T00:00:00.000000Z", "differenceCount": 3}
+    assert overview["lastVerification"] == verified
     assert stories.tip in {each["id"] for each in overview["data"]}
     assert {each["queue"] for each in overview["waiting"]} >= {"outbox", "webhooks to send"}
     assert system["settings"]["CARDLEDGER_CONSOLE"] == "act"

@@ -4,7 +4,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 
 import psycopg
@@ -57,22 +57,34 @@ def test_where_workers_decide_there_is_no_alert_and_figures_have_their_time(
     assert re.search(r"As of <time [^>]*>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d</time> UTC", page)
 
 
-def test_the_last_verification_is_that_which_held_with_its_time(
+def test_the_last_verification_has_its_time_and_what_it_found(
     person: Person, database_url: DatabaseUrl
 ) -> None:
-    before = shown(person.get(""))
+    found = [last_verification(person)]
     with psycopg.connect(database_url, autocommit=True) as owner:
-        for day in (30, 31):
+        for hour, differences in ((6, 0), (7, 1), (9, 1_200), (8, 0), (10, 0)):
+            at = datetime(2026, 1, 31, hour, tzinfo=UTC)
             owner.execute(
-                "INSERT INTO book_verifications (days, verified_at) VALUES ('{}', %s)",
-                [datetime(2026, 1, day, 6, tzinfo=UTC)],
+                "INSERT INTO book_verification_runs (began_at, ended_at, differences)"
+                " VALUES (%s, %s, %s)",
+                [at - timedelta(minutes=30), at, differences],
             )
+            found.append(last_verification(person))
 
-    after = shown(person.get(""))
+    assert found == [
+        "none, by cardledger verify",
+        "no difference, 2026-01-31 06:00:00",
+        "1 difference, 2026-01-31 07:00:00",
+        "1,200 differences, 2026-01-31 09:00:00",
+        "1,200 differences, 2026-01-31 09:00:00",
+        "no difference, 2026-01-31 10:00:00",
+    ]
 
-    title = "Last verification of the books that held: "
-    assert f"{title}none" in before
-    assert after.partition(title)[2].partition("</p>")[0].endswith(">2026-01-31 06:00:00</time>")
+
+def last_verification(person: Person) -> str:
+    """Return what the overview of `person` says of the last verification, without its marks."""
+    _, _, text = shown(person.get("")).partition("Last verification of the books: ")
+    return re.sub("<[^>]*>", "", text.partition("</p>")[0])
 
 
 @pytest.mark.usefixtures("stories")
@@ -151,9 +163,9 @@ def test_viewers_of_a_platform_share_what_is_read(
                 pool.submit(each.http.get, "/console/live", headers=headers) for each in (one, two)
             ]
             pages = [shown(look.result()) for look in looks]
-        of_two = [statement for statement in read if "book_verifications" in statement]
+        of_two = [statement for statement in read if "book_verification_runs" in statement]
         shown(other.http.get("/console/live", headers=headers))
-        of_three = [statement for statement in read if "book_verifications" in statement]
+        of_three = [statement for statement in read if "book_verification_runs" in statement]
         event.remove(Engine, "before_cursor_execute", note)
 
     assert (len(of_two), len(of_three)) == (1, 2)
@@ -293,7 +305,7 @@ def test_pages_read_with_two_seconds_a_statement_and_write_nothing(
     with psycopg.connect(database_url) as observer:
         statements = observer.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND query LIKE '%book_verifications%' AND pid <> pg_backend_pid()"
+            " AND query LIKE '%book_verification_runs%' AND pid <> pg_backend_pid()"
         ).fetchone()
 
     assert statements is not None

@@ -214,7 +214,7 @@ def test_a_finding_names_the_row_the_stored_value_and_the_expected_value(world: 
 
 
 def test_a_report_describes_at_most_the_limit_and_counts_the_rest() -> None:
-    report = Report()
+    report = Report(began_at=datetime.now(UTC))
 
     for number in range(DIFFERENCE_LIMIT + 5):
         report.add_difference(f"difference {number}")

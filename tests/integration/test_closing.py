@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -160,6 +161,56 @@ def test_verify_knows_from_which_day_an_entry_is_late(
     assert [difference in line for line in report.differences] == [True, True], report.differences
 
 
+def test_differences_are_in_the_way_until_a_later_verification_holds(
+    office: Office, cardholder: Cardholder
+) -> None:
+    assert office.verify().returncode == 0
+    prepared = office.state(office.anna, MONTH)["id"]
+    change = "UPDATE internal_accounts SET balance = balance + %s WHERE id = %s"
+    office.world.connection.execute(change, [7, cardholder.account_id])
+    failed = office.verify()
+    at_the_approval = office.refusal(office.ben, "approve", prepared)
+    office.world.connection.execute(change, [-7, cardholder.account_id])
+    findings = "SELECT kind, found FROM closing_findings(%s, %s) WHERE kind = 'DIFFERENCES'"
+    before_the_repair_is_seen = office.world.rows(findings, OPEN, OPEN)
+    repaired = office.verify()
+
+    assert (failed.returncode, repaired.returncode) == (1, 0)
+    assert "DIFFERENCES in the way" in at_the_approval
+    found = json.loads(failed.stdout)["differenceCount"]
+    assert before_the_repair_is_seen == [("DIFFERENCES", found)], "also without entries"
+    assert office.state(office.ben, "approve", prepared)["state"] == "SEALED"
+
+
+def test_a_verification_that_began_before_the_one_with_differences_changes_nothing(
+    office: Office,
+) -> None:
+    insert_run = "INSERT INTO book_verification_runs (began_at, differences) VALUES (%s, %s)"
+    at = datetime.now(UTC) - timedelta(hours=1)
+    for began_at, differences in ((at, 3), (at - timedelta(minutes=1), 0)):
+        office.world.connection.execute(insert_run, [began_at, differences])
+
+    refused = office.close(office.anna, MONTH)
+
+    assert "DIFFERENCES" in refused.stdout
+    assert refused.returncode == 1
+
+
+def test_differences_are_recorded_when_nobody_reads_them(
+    office: Office, cardholder: Cardholder
+) -> None:
+    office.world.connection.execute(
+        "UPDATE internal_accounts SET balance = balance + 7 WHERE id = %s", [cardholder.account_id]
+    )
+    command = f"{sys.executable} -m cardledger verify --json | true"
+    env = environment(DATABASE_URL=office.world.app_url)
+
+    subprocess.run(["/bin/sh", "-c", command], env=env, cwd=office.folder, check=True, timeout=60)
+
+    [(differences,)] = office.world.rows("SELECT differences FROM book_verification_runs")
+    assert differences > 0
+
+
 def test_a_login_that_only_reads_verifies_and_says_that_it_is_not_recorded(
     office: Office,
     cardholder: Cardholder,  # noqa: ARG001 - entries to verify
@@ -170,8 +221,9 @@ def test_a_login_that_only_reads_verifies_and_says_that_it_is_not_recorded(
     ended = run_command("verify", env=environment(DATABASE_URL=reader), cwd=office.folder)
 
     assert ended.returncode == 0, ended.stderr
-    assert "cannot record that the books were verified" in ended.stderr
+    assert "cannot record this verification here" in ended.stderr
     assert office.world.count("book_verifications") == 0
+    assert office.world.count("book_verification_runs") == 0
 
 
 @pytest.mark.parametrize("role", [None, *Role])

@@ -76,6 +76,7 @@ def cardholder(world: World) -> Cardholder:
     )
     world.connection.execute("INSERT INTO book_beginnings (first_day) VALUES ('2019-01-01')")
     world.connection.execute("INSERT INTO book_verifications (days) VALUES ('{}')")
+    world.connection.execute("INSERT INTO book_verification_runs VALUES (now(), 0)")
     world.connection.execute(
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",
         [new_id(), cardholder.owner.platform_id, new_id()],

@@ -237,6 +237,7 @@ def test_the_api_reads_no_other_table_but_what_is_of_the_installation(
 
     assert readable == [
         "alembic_version",
+        "book_verification_runs",
         "book_verifications",
         "console_tickets",
         "enqueued_events",

@@ -113,7 +113,11 @@ def _document(figures: PlatformFigures, rates: Rates, checks: Document) -> Docum
             }
             for each in figures.failing_endpoints
         ],
-        "booksVerifiedAt": documents.moment(figures.verified_at),
+        "lastVerification": figures.verification
+        and {
+            "endedAt": documents.moment(figures.verification.ended_at),
+            "differenceCount": figures.verification.differences,
+        },
     }
 
 

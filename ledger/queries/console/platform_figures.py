@@ -92,8 +92,10 @@ _ENDPOINTS: Final = """
     ORDER BY id LIMIT :limit
 """
 
-# A row is of a verification that held.
-_VERIFIED: Final = "SELECT verified_at FROM book_verifications ORDER BY id DESC LIMIT 1"
+_VERIFIED: Final = """
+    SELECT ended_at, differences FROM book_verification_runs
+    ORDER BY began_at DESC, id DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,14 @@ class FailingEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """A run of `cardledger verify` and how many differences it found; 0: the books held."""
+
+    ended_at: datetime
+    differences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFigures:
     """What waits, what is owed, and what fails."""
 
@@ -153,7 +163,7 @@ class PlatformFigures:
     exceptions: Sequence[OpenExceptions]
     failing_endpoints: Sequence[FailingEndpoint]  # At most `ENDPOINT_LIMIT`.
     has_more_failing: bool
-    verified_at: datetime | None  # When a verification of the books held last.
+    verification: Verification | None  # That which began last, of all platforms.
 
 
 async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -> PlatformFigures:
@@ -164,7 +174,7 @@ async def read(connection: AsyncConnection, *, platform_id: Id, now: datetime) -
         exceptions=await _exceptions(connection, platform_id, now),
         failing_endpoints=failing[:ENDPOINT_LIMIT],
         has_more_failing=len(failing) > ENDPOINT_LIMIT,
-        verified_at=await connection.scalar(text(_VERIFIED)),
+        verification=await _verification(connection),
     )
 
 
@@ -189,6 +199,11 @@ async def _failing(connection: AsyncConnection, platform_id: Id) -> list[Failing
     values = {"platform": platform_id, "limit": ENDPOINT_LIMIT + 1}
     rows = await connection.execute(text(_ENDPOINTS), values)
     return [FailingEndpoint(**row) for row in rows.mappings()]
+
+
+async def _verification(connection: AsyncConnection) -> Verification | None:
+    row = (await connection.execute(text(_VERIFIED))).mappings().one_or_none()
+    return None if row is None else Verification(**row)
 
 
 async def _inbox(connection: AsyncConnection, name: str, values: Mapping[str, Any]) -> Depth:
