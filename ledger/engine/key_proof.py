@@ -53,7 +53,10 @@ class KeyProof:
         first: dict[int, Id] = {}
         for message in forged:
             first.setdefault(message.shard, message.id)
-        begin = {shard: self._looked.get((lane, shard), first[shard]) for shard in first}
+        begin = {
+            shard: max(self._looked.get((lane, shard), oldest), oldest)
+            for shard, oldest in first.items()
+        }
         end = self._clock() + _STEP_S
         while begin and not self._has_verified:
             found, begin = claims.look_for_verified(

@@ -288,6 +288,20 @@ def test_what_waits_before_forged_rows_or_is_held_proves_nothing(
     assert (holds, would_hold) == (False, True)
 
 
+def test_a_look_does_not_go_on_before_the_forged_rows_of_now(world: World, platform: Id) -> None:
+    former = InboxKey("the former server key, of 32 characters..")
+    proof, victim = KeyProof(former), world.cardholder(platform)
+    early, before, forged = (addressed(victim, world.deposit(victim, 5)) for _ in range(3))
+    proof._looked[Lane.LIVE, victim.shard] = early.id
+    insert(world, inbox.row_of(before, former))
+    insert(world, inbox.row_of(forged, WRONG_KEY))
+    with psycopg.connect(world.url) as connection:
+        holds = proof.holds(connection, Lane.LIVE, [forged], [])
+
+    world.connection.execute("DELETE FROM inbox")
+    assert not holds
+
+
 def test_rows_without_a_mac_are_decided_until_the_deployment_is_finished(
     world: World, platform: Id, worker: Engine
 ) -> None:
