@@ -1,8 +1,11 @@
 """What a platform may have in progress: large bodies in memory, and events without an outcome."""
 
 from asyncio import Future
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+from time import monotonic
 from typing import Any, Final, Self
 
 from cardledger.ledger.messaging.inbox import Lane
@@ -12,7 +15,17 @@ LIVE_EVENTS: Final = 20
 """Live events of one request: the live events of others wait for them."""
 
 UNDECIDED: Final[Mapping[Lane, int]] = {Lane.LIVE: 60, Lane.BULK: 20_000}
-"""Events of a platform that one process has accepted and that are not decided, for each lane."""
+"""Events of a platform that one process has accepted and that are not decided, for each lane.
+
+Of the live lane those of the last `RECENT_S` seconds: what waits for longer belongs to cardholders
+who are locked or stalled, and does not stop the events of others.
+"""
+
+UNDECIDED_IN_ALL: Final = 20_000
+"""The same whatever their age; each takes about 2 kB of memory."""
+
+RECENT_S: Final = 5.0
+"""A live event is decided within some milliseconds."""
 
 FILES: Final = 3
 """Requests in one process whose bodies are large; each takes up to 70 MB, of which most is its
@@ -25,6 +38,9 @@ UPLOADS_OF_PLATFORM: Final = 33 * 1024 * 1024
 
 UPLOADS: Final = 2 * UPLOADS_OF_PLATFORM
 """Bytes of such forms in one process, which are held once more while they are prepared."""
+
+
+_Key = tuple[Id, Lane]
 
 
 class TooManyEventsError(Exception):
@@ -62,21 +78,51 @@ class FilesInProgress:
 class UndecidedEvents:
     """Counts accepted events until they are decided, by platform and lane."""
 
-    def __init__(self) -> None:
-        self._counts: Final[Counter[tuple[Id, Lane]]] = Counter()
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """Count nothing yet; `clock` counts seconds."""
+        self._clock: Final = clock
+        self._reserved: Final[Counter[_Key]] = Counter()
+        # When the events were accepted, in this order.
+        self._accepted: Final[defaultdict[_Key, dict[Future[Any], float]]] = defaultdict(dict)
 
     def reserve(self, platform_id: Id, lane: Lane, count: int) -> "Room":
         """Return room for `count` events.
 
         Raises: TooManyEventsError.
         """
-        key, limit = (platform_id, lane), UNDECIDED[lane]
-        if self._counts[key] + count > limit:
-            raise TooManyEventsError(
-                f"{self._counts[key]} events of this platform are undecided, of {limit} at most"
-            )
-        self._counts[key] += count
-        return Room(self._counts, key, count)
+        key = platform_id, lane
+        in_all = self._reserved[key] + len(self._accepted.get(key, ()))
+        recent = self._reserved[key] + self._recent(key) if lane is Lane.LIVE else in_all
+        for undecided, limit in ((recent, UNDECIDED[lane]), (in_all, UNDECIDED_IN_ALL)):
+            if undecided + count > limit:
+                raise TooManyEventsError(
+                    f"{undecided} events of this platform are undecided, of {limit} at most"
+                )
+        self._reserved[key] += count
+        return Room(self, key, count)
+
+    def _recent(self, key: _Key) -> int:
+        since = self._clock() - RECENT_S
+        newest_first = reversed(self._accepted.get(key, {}).values())
+        return sum(1 for _ in takewhile(lambda at: at >= since, newest_first))
+
+    def accept(self, key: _Key, outcomes: "Sequence[Future[Any]]") -> None:
+        """Count events whose places are reserved until their `outcomes` are there."""
+        self.free(key, len(outcomes))
+        accepted, now = self._accepted[key], self._clock()
+        for outcome in outcomes:
+            accepted[outcome] = now
+            outcome.add_done_callback(partial(self._decided, key))
+
+    def free(self, key: _Key, count: int) -> None:
+        """Free `count` of the places that are reserved."""
+        _count_down(self._reserved, key, count)
+
+    def _decided(self, key: _Key, outcome: "Future[Any]") -> None:
+        accepted = self._accepted[key]
+        del accepted[outcome]
+        if not accepted:
+            del self._accepted[key]
 
 
 class Room:
@@ -85,10 +131,8 @@ class Room:
     As a context manager it frees the places at its end that no event has taken.
     """
 
-    def __init__(
-        self, counts: "Counter[tuple[Id, Lane]]", key: tuple[Id, Lane], count: int
-    ) -> None:
-        self._counts: Final = counts
+    def __init__(self, undecided: UndecidedEvents, key: _Key, count: int) -> None:
+        self._undecided: Final = undecided
         self._key: Final = key
         self._left = count
 
@@ -96,18 +140,14 @@ class Room:
         """Let events that are accepted keep their places until their `outcomes` are there."""
         self._left -= len(outcomes)
         assert self._left >= 0, "no more events than there is room for"
-        for outcome in outcomes:
-            outcome.add_done_callback(self._decided)
+        self._undecided.accept(self._key, outcomes)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _count_down(self._counts, self._key, self._left)
+        self._undecided.free(self._key, self._left)
         self._left = 0
-
-    def _decided(self, _: "Future[Any]") -> None:
-        _count_down(self._counts, self._key, 1)
 
 
 class IngestionLimits:

@@ -160,6 +160,39 @@ async def test_a_few_events_that_cannot_be_decided_refuse_nothing() -> None:
 
 
 @in_a_loop
+async def test_events_of_a_locked_cardholder_refuse_nothing_while_others_are_decided() -> None:
+    """A hundred of them had every authorization refused while fewer a second were decided."""
+    queue = Queue()
+    for _ in range(2 * ALWAYS_ADMITTED):
+        queue.submit(event())
+    locked, queue.undecided = queue.undecided, []
+    for _ in range(60):
+        queue.now += 0.2
+        queue.submit(event("CLEARING"))
+        await queue.decide(1)
+
+    queue.submit(event(within_s=2))
+    queue.undecided = locked
+    await queue.decide(len(locked))
+
+
+@in_a_loop
+async def test_one_authorization_a_second_shows_whether_the_engine_decides_again() -> None:
+    """When all that waited were of a locked cardholder, the refusals had kept refusing."""
+    queue = Queue()
+    for _ in range(ALWAYS_ADMITTED):
+        queue.submit(event("CLEARING"))
+    queue.now += 60
+
+    queue.submit(event(within_s=2))
+    queue.now += 0.5
+    with pytest.raises(OverloadedError):
+        queue.submit(event(within_s=2))
+    queue.now += 1
+    queue.submit(event(within_s=2))
+
+
+@in_a_loop
 async def test_when_nothing_is_decided_any_more_authorizations_are_refused() -> None:
     queue = Queue()
     for _ in range(ALWAYS_ADMITTED):

@@ -7,7 +7,9 @@ import pytest
 from cardledger.api.ingestion_limits import (
     FILES,
     FILES_OF_PLATFORM,
+    RECENT_S,
     UNDECIDED,
+    UNDECIDED_IN_ALL,
     UPLOADS,
     UPLOADS_OF_PLATFORM,
     FilesInProgress,
@@ -82,3 +84,28 @@ def test_places_of_events_that_were_not_accepted_are_free_again() -> None:
 
     with undecided.reserve(ADA, Lane.BULK, LIMIT):
         pass
+
+
+def test_live_events_that_wait_for_long_do_not_stop_the_events_of_others() -> None:
+    """Sixty of one locked cardholder had every other one of the platform refused."""
+
+    async def scenario() -> None:
+        now, loop, limit = 100.0, asyncio.get_running_loop(), UNDECIDED[Lane.LIVE]
+        undecided = UndecidedEvents(clock=lambda: now)
+        for _ in range(UNDECIDED_IN_ALL // limit):
+            outcomes = [loop.create_future() for _ in range(limit)]
+            with undecided.reserve(ADA, Lane.LIVE, limit) as room:
+                room.take(outcomes)
+            with pytest.raises(TooManyEventsError, match=f"{limit} events"):
+                undecided.reserve(ADA, Lane.LIVE, 1)
+            now += RECENT_S + 1
+
+        with pytest.raises(TooManyEventsError, match=f"of {UNDECIDED_IN_ALL} at most"):
+            undecided.reserve(ADA, Lane.LIVE, limit)
+        outcomes[0].set_result(None)
+        await asyncio.sleep(0)
+        rest = UNDECIDED_IN_ALL % limit + 1
+        with undecided.reserve(ADA, Lane.LIVE, rest):
+            pass
+
+    asyncio.run(scenario())

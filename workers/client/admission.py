@@ -7,7 +7,7 @@ at the network, a clearing for example, is never refused.
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from time import monotonic
@@ -27,6 +27,7 @@ at about 2 kB each."""
 _RATE_WINDOW_S: Final = 1.0
 _WAIT_SHARE: Final = 0.5  # Of the time left: the rate of decisions is not constant.
 _QUEUE_SHARE: Final = 0.125  # Of the time left: how long events wait before it counts as a queue.
+_OVERTAKEN_S: Final = 5.0  # More than fair turns of platforms and queues let an event be overtaken.
 
 Clock = Callable[[], float]
 
@@ -35,18 +36,19 @@ class Admission:
     """The undecided events of one process in the live lane, and how fast outcomes arrive.
 
     An event waits as long as those before it take: their number over the number of outcomes in
-    the last second. Of several processes, each sees its own part of both.
+    the last second. Of several processes, each sees its own part of both. Events of a cardholder
+    who is locked or stalled delay no others: what was overtaken long ago is not counted.
     """
 
     def __init__(self, *, now: Callable[[], datetime], clock: Clock = monotonic) -> None:
         """Measure with `clock`, in seconds; `now` is the time by which `decideBy` passes."""
         self._now: Final = now
         self._clock: Final = clock
-        # When the latest events were submitted, as many as are undecided. While events are decided
-        # in their order, these are the undecided ones; one that waits for a locked account does not
-        # make the queue look old.
-        self._submitted: Final[deque[float]] = deque()
+        # When the undecided events were submitted, in this order, without those overtaken.
+        self._queue: Final[dict[Future[Any], float]] = {}
+        self._undecided = 0  # With those overtaken.
         self._decided: Final[deque[float]] = deque()  # In the last second.
+        self._tried_at = float("-inf")  # When the last authorizations were admitted.
 
     def admit(self, batch: Sequence[Submission | MalformedSubmission]) -> None:
         """Count `batch`, whose events were submitted together, until each has its outcome.
@@ -54,10 +56,15 @@ class Admission:
         Raises: OverloadedError when it has authorizations only, and one of them would wait for more
         than half of its time until `decideBy`; nothing is counted then.
         """
-        if len(self._submitted) >= ALWAYS_ADMITTED:
-            self._refuse_late(batch)
+        now = self._clock()
+        bodies = _authorizations(batch)
+        if bodies:
+            if self._undecided >= ALWAYS_ADMITTED:
+                self._refuse_late(bodies, now)
+            self._tried_at = now
+        self._undecided += len(batch)
         for item in batch:
-            self._submitted.append(self._clock())
+            self._queue[item.outcome] = now
             item.outcome.add_done_callback(partial(self._note_outcome, item))
 
     def wait_s(self) -> float:
@@ -67,33 +74,61 @@ class Admission:
         while decided and now - decided[0] > _RATE_WINDOW_S:
             decided.popleft()
         if not decided:
-            return float("inf") if self._submitted else 0.0
-        return len(self._submitted) * _RATE_WINDOW_S / len(decided)
+            return float("inf") if self._queue else 0.0
+        return len(self._queue) * _RATE_WINDOW_S / len(decided)
 
-    def _refuse_late(self, batch: Sequence[Submission | MalformedSubmission]) -> None:
-        bodies = [item.body for item in batch if isinstance(item, Submission)]
-        if len(bodies) < len(batch) or any(body["type"] not in AUTHORIZATIONS for body in bodies):
-            return
+    def _refuse_late(self, bodies: Sequence[Mapping[str, Any]], now: float) -> None:
+        if self._undecided >= UNDECIDED_LIMIT:
+            self._refuse()
         deadlines = [parse_time(body["decideBy"]) for body in bodies if body.get("decideBy")]
-        now = self._now()
+        at = self._now()
         left_s = min(
-            ((deadline - now).total_seconds() for deadline in deadlines if deadline), default=None
+            ((deadline - at).total_seconds() for deadline in deadlines if deadline), default=None
         )
-        queued_s = self._clock() - self._submitted[0]
-        if len(self._submitted) >= UNDECIDED_LIMIT or (
-            left_s is not None
-            # Right after a quiet time the rate says nothing: there were few events to decide.
-            and queued_s > left_s * _QUEUE_SHARE
-            and self.wait_s() > left_s * _WAIT_SHARE
-        ):
-            raise OverloadedError(f"{len(self._submitted)} events are undecided")
+        if left_s is None or len(self._queue) < ALWAYS_ADMITTED:
+            return
+        # Right after a quiet time the rate says nothing: there were few events to decide.
+        queued_s = now - next(iter(self._queue.values()))
+        if queued_s <= left_s * _QUEUE_SHARE:
+            return
+        wait_s = self.wait_s()
+        # While nothing is decided, one authorization a second shows whether the engine decides
+        # again: those before it may all be of one cardholder.
+        is_trial = wait_s == float("inf") and now - self._tried_at > _RATE_WINDOW_S
+        if wait_s > left_s * _WAIT_SHARE and not is_trial:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise OverloadedError(f"{self._undecided} events are undecided")
 
     def _note_outcome(self, item: Submission | MalformedSubmission, outcome: "Future[Any]") -> None:
-        self._submitted.popleft()
+        self._undecided -= 1
+        submitted = self._queue.pop(outcome, None)
         if outcome.cancelled() or outcome.exception() is not None:
             return
-        if isinstance(item, Submission) and item.report_by and self._clock() >= item.report_by:
+        now = self._clock()
+        if isinstance(item, Submission) and item.report_by and now >= item.report_by:
             return  # Its deadline has ended the wait: that says nothing about the engine's speed.
+        if submitted is not None:
+            self._leave_out(before=submitted - _OVERTAKEN_S)
         if len(self._decided) >= UNDECIDED_LIMIT:
             self._decided.popleft()
-        self._decided.append(self._clock())
+        self._decided.append(now)
+
+    def _leave_out(self, *, before: float) -> None:
+        """Leave events out of the queue that were submitted `before`: later ones are decided."""
+        while self._queue:
+            first = next(iter(self._queue))
+            if self._queue[first] >= before:
+                return
+            del self._queue[first]
+
+
+def _authorizations(
+    batch: Sequence[Submission | MalformedSubmission],
+) -> Sequence[Mapping[str, Any]]:
+    """Return the bodies of `batch` if all are authorizations: what has happened is not refused."""
+    bodies = [item.body for item in batch if isinstance(item, Submission)]
+    if len(bodies) < len(batch) or any(body["type"] not in AUTHORIZATIONS for body in bodies):
+        return ()
+    return bodies

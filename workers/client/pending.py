@@ -2,18 +2,20 @@
 
 import asyncio
 from asyncio import Future
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import monotonic
 from typing import Any, Final
 
-from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.errors import as_unavailable
 
-_LOOK_UP_LIMIT: Final = 1000  # Messages that one query looks up.
+_LOOK_UP_LIMIT: Final = 1000  # Messages that one query looks up,
+_OF_BULK: Final = 100  # and of the bulk lane at least, if so many are overdue.
 _LOOK_UP_BEFORE_S: Final = 0.25  # Before a deadline; or after half of the time, if that is later.
 _LOOK_UP_AGAIN_S: Final = 0.05
 
@@ -26,6 +28,9 @@ class _Pending:
     look_up_at: float  # Whatever the patience; on the same clock.
     is_accepted: bool = False  # Its commit is known; until then the record cannot answer for it.
     checked_at: float = field(default_factory=monotonic)  # When submitted, then last looked up.
+
+
+_CHECKED_AT: Final = attrgetter("checked_at")
 
 
 class PendingOutcomes:
@@ -82,7 +87,11 @@ class PendingOutcomes:
                 await self._reply_arrived.wait()
 
     def take_overdue(self, patience_s: float) -> list[Message]:
-        """Return messages to look up now, oldest first, and give each another `patience_s`."""
+        """Return messages to look up now, and give each another `patience_s`.
+
+        Of too many, those of the live lane first; of a lane those whose deadline is near, then
+        those that were not looked up for longest: what cannot be decided delays no others.
+        """
         now = monotonic()
         overdue = [
             pending
@@ -90,7 +99,8 @@ class PendingOutcomes:
             if pending.is_accepted
             and (now - pending.checked_at >= patience_s or now >= pending.look_up_at)
         ]
-        del overdue[_LOOK_UP_LIMIT:]
+        if len(overdue) > _LOOK_UP_LIMIT:
+            overdue = _most_urgent(overdue, now)
         for pending in overdue:
             pending.checked_at = now
             if now >= pending.look_up_at:
@@ -105,6 +115,18 @@ class PendingOutcomes:
     def abandon(self) -> None:
         """Cancel every future."""
         abandon(pending.outcome for pending in self._pending.values())
+
+
+def _most_urgent(overdue: Sequence[_Pending], now: float) -> list[_Pending]:
+    due = [pending for pending in overdue if pending.look_up_at <= now]
+    others = [pending for pending in overdue if pending.look_up_at > now]
+    for part in (due, others):
+        part.sort(key=_CHECKED_AT)
+    in_order = due + others
+    live = [pending for pending in in_order if pending.message.lane is Lane.LIVE]
+    bulk = [pending for pending in in_order if pending.message.lane is Lane.BULK]
+    del live[_LOOK_UP_LIMIT - min(_OF_BULK, len(bulk)) :]
+    return live + bulk[: _LOOK_UP_LIMIT - len(live)]
 
 
 def _look_up_at(now: float, report_by: float | None) -> float:
