@@ -46,7 +46,7 @@ class Timers:
     """
 
     def __init__(self, key: InboxKey, *, rail_connected: bool = True) -> None:
-        """Begin with the oldest, and sign with `key`; without a funding rail, confirm no pull."""
+        """Begin with the oldest, and sign with `key`; without a funding rail, nothing of it."""
         self._key: Final = key
         self._rail_connected: Final = rail_connected
         self._newest: _Place = _FIRST
@@ -69,7 +69,9 @@ class Timers:
         if self._rail_connected:
             written += _enqueue_confirmations(connection, now, self._key)
         # Again and again over all that are due: some may wait in a queue that cannot move.
-        payments, self._payments = _enqueue_payments(connection, now, self._key, self._payments)
+        payments, self._payments = _enqueue_payments(
+            connection, now, self._key, self._payments, rail_connected=self._rail_connected
+        )
         return written + payments
 
 
@@ -79,7 +81,7 @@ def enqueue_all_due(
     """Enqueue messages for every timer that is due at `now`, page by page, signed with `key`.
 
     `now` may be in the future: the messages say that they are wanted as of then. Without a funding
-    rail, no pull is confirmed.
+    rail, no pull is confirmed, and no payment goes on that is at a bank.
 
     Yields how many messages each page has written, for the caller to commit.
     """
@@ -94,7 +96,7 @@ def enqueue_all_due(
     last = _FIRST
     while True:
         connection.execute(inbox.BY_KEY)
-        written, last = _enqueue_payments(connection, now, key, last)
+        written, last = _enqueue_payments(connection, now, key, last, rail_connected=rail_connected)
         if written:
             yield written
         if last == _FIRST:
@@ -103,18 +105,26 @@ def enqueue_all_due(
 
 _DUE_PAYMENTS: Final = """
     SELECT id, customer_id, platform_id, due_at FROM transfers
-    WHERE due_at <= %s AND (due_at, id) > (%s, %s) ORDER BY due_at, id LIMIT %s
+    WHERE due_at <= %s AND (due_at, id) > (%s, %s)
+        AND (%s OR peer_id IS NOT NULL OR kind = 'RECEIVED')
+    ORDER BY due_at, id LIMIT %s
 """
 
 
 def _enqueue_payments(
-    connection: Connection[Any], now: datetime, key: InboxKey, place: _Place
+    connection: Connection[Any],
+    now: datetime,
+    key: InboxKey,
+    place: _Place,
+    *,
+    rail_connected: bool,
 ) -> tuple[int, _Place]:
     """Enqueue the next step of a page of payments after `place`; each stays due until it is taken.
 
+    Steps of the rail are left out while none is connected.
     Returns how many messages were written, and where the next page begins.
     """
-    rows = connection.execute(_DUE_PAYMENTS, [now, *place, PAGE_LIMIT]).fetchall()
+    rows = connection.execute(_DUE_PAYMENTS, [now, *place, rail_connected, PAGE_LIMIT]).fetchall()
     messages = []
     for payment, customer, platform, due_at in rows:
         reference = f"{payment}/due/{due_at:%Y%m%dT%H%M%S.%f}"

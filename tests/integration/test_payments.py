@@ -170,6 +170,33 @@ def test_a_step_that_is_due_is_enqueued_until_it_is_taken(
     assert desk.stored(payment).status == "FAILED"
 
 
+def test_a_step_that_is_due_without_a_rail_is_taken_once_one_is_connected(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    """It had used up its idempotency key, and the payment never ended."""
+    payment = desk.out(payer, 4_000, "1234567005")
+    desk.drain()
+    connected, desk.engine = desk.engine, world.engine(rail=None, clock=lambda: desk.now)
+    desk.now += DELAY
+    with psycopg.connect(world.worker_url) as connection:
+        sent = timers.Timers(INBOX_KEY).enqueue_due(connection, desk.now)
+    # Of a worker with a rail, decided by one without.
+    undecided = desk.drain()
+    without = timers.Timers(INBOX_KEY, rail_connected=False)
+    with psycopg.connect(world.worker_url) as connection:
+        repeated = [without.enqueue_due(connection, desk.now) for _ in range(3)]
+
+    desk.engine = connected
+    with psycopg.connect(world.worker_url) as connection:
+        timers.Timers(INBOX_KEY).enqueue_due(connection, desk.now)
+    decided = desk.drain()
+
+    assert (sent, repeated) == (1, [0, 0, 0])
+    assert [(each.outcome, each.reason) for each in undecided] == [("IGNORED", "NOT_DUE")]
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert desk.stored(payment).status == "FAILED"
+
+
 def test_what_is_not_there_is_not_debited(world: World, desk: Desk, payer: Cardholder) -> None:
     payment = desk.out(payer, 10_001)
 

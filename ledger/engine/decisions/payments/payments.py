@@ -195,6 +195,8 @@ class Payments:
             self._refuse_arrival(life, FailureReason.PAYMENT_APPROVAL_TIMED_OUT, because="TIMEOUT")
         else:
             self._proceed(life)
+            if life.payment is payment:  # No rail is connected: the step stays due until one is.
+                return Decided(life.message, OutcomeType.IGNORED, reason=OutcomeFlag.NOT_DUE)
         return life.applied()
 
     def _cancel(self, life: Life) -> Decided:
