@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.failures import (
+    CardholderLockedError,
     DeadlinePassedError,
     FailedError,
     LockedError,
@@ -44,7 +45,7 @@ from cardledger.ledger.engine.records import Claimed, Decided
 from cardledger.ledger.engine.snapshots import SnapshotReader
 from cardledger.ledger.engine.stalls import SAMPLE, Stalls
 from cardledger.ledger.messaging import claims
-from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.ports import FundingRail
@@ -59,6 +60,7 @@ _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have 
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
+_LOCKED_AT_ONCE: Final = 32  # Locked cardholders that are passed over to find a free one.
 
 _log = structlog.get_logger()
 
@@ -97,9 +99,11 @@ class Engine:
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size
+        self._sizes: Final = dict.fromkeys(Lane, batch_size)  # Of the next batch.
         self._snapshots: Final = SnapshotReader(key)
         self._stalls: Final = Stalls()
         self.stopped_queues: Final = self._stalls.stopped_queues
+        self._is_silent = False  # Stalls cannot be published, and the log has it.
         self._stopping: Final = Event()
 
     def drain(
@@ -179,10 +183,7 @@ class Engine:
         due = self._stalls.due(lane, shards)
         queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
         try:
-            try:
-                decided, unfinished = self._commit_batch(queues)
-            except LockedError:
-                decided, unfinished = self._commit_batch(queues, waits=False)
+            decided, unfinished = self._commit_past_locks(queues)
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - one message must not stop the others
@@ -199,6 +200,33 @@ class Engine:
             self._stalls.end(due)
             return decided, shards  # Others that wait are to be tried, too.
         return decided, unfinished
+
+    def _commit_past_locks(self, queues: _Queues) -> _Batched:
+        """Decide a batch, without the cardholders of whom another session has locked a row.
+
+        Where a lock is on a row that `locked_by_others` does not look at, the oldest messages are
+        decided one by one until it is known whose it is: that cardholder waits, and no others.
+        """
+        with suppress(LockedError):
+            return self._commit_batch(queues)
+        with suppress(LockedError):
+            return self._commit_batch(queues, waits=False)
+        decided: list[Decided] = []
+        for _ in range(self._batch_size):
+            try:
+                oldest = self._run_one(queues, others_succeed=False)
+            except CardholderLockedError:
+                return decided, queues.shards
+            except UnavailableError:
+                if not decided:
+                    raise
+                return decided, []  # Those are committed, and callers may wait for them.
+            except FailedError:  # The next batch fails by it, too, and says what becomes of it.
+                break
+            if not oldest:
+                break
+            decided += oldest
+        return decided, queues.shards if decided else []
 
     def _run_one_by_one(
         self,
@@ -217,8 +245,11 @@ class Engine:
         decided: list[Decided] = []
         failures: list[FailedError] = []
         left_out: list[Id] = []  # Of those who fail, when too many wait already.
+        # A stopped queue keeps its canaries: that they wait shows everybody that it has stopped.
+        canaries = CANARY_CUSTOMERS if until_success else []
         for _ in range(self._batch_size):
-            queues = _Queues(lane, shards, self._stalls.held(lane, shards) + left_out)
+            held = [*self._stalls.held(lane, shards), *left_out, *canaries]
+            queues = _Queues(lane, shards, held)
             try:
                 others_do = others_succeed or succeeds(decided)
                 oldest = self._run_one(queues, others_succeed=others_do)
@@ -253,8 +284,11 @@ class Engine:
         self._stalls.lapse(lane, shards)
         due = self._stalls.due(lane, shards)
         if due is None:
+            if not self._locked.left_out():
+                self._stalls.resume_empty(lane, shards)
             return [], unfinished
-        queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
+        held = self._stalls.held(lane, shards, except_for=due)
+        queues = _Queues(lane, shards, [*held, *CANARY_CUSTOMERS])
         try:
             decided = self._run_one(queues, others_succeed=False)
         except FailedError as failure:
@@ -263,8 +297,11 @@ class Engine:
             else:
                 self._stalls.hold(failure)
             return [], unfinished
-        if not decided:  # Another session has locked the cardholder.
-            self._stalls.postpone(due)
+        if not decided:
+            if due.customer_id in self._locked.left_out():
+                self._stalls.postpone(due)
+            else:  # Another worker has decided what it waited for.
+                self._stalls.end(due)
         return decided, self._conclude(lane, shards, [], decided)
 
     def _conclude(
@@ -302,16 +339,38 @@ class Engine:
         messages: list[Message] = []
         try:
             with self._transaction() as connection:
-                messages, _, refused = self._claim(connection, queues, 1, waits=False)
+                messages, refused = self._claim_oldest(connection, queues)
                 if not messages:
                     return refused
                 return self._decide_alone(
                     connection, queues, messages, others_succeed=others_succeed
                 )
+        except LockedError as error:
+            if not messages:
+                raise
+            # A row that `locked_by_others` does not look at.
+            self._locked.blame(messages[0].customer_id)
+            _log.warning("locked cardholder left out of batches", **log_ids(messages[0]))
+            raise CardholderLockedError from error
         except UnavailableError:
             raise
         except Exception as error:
             raise FailedError(messages[0] if messages else None, describe(error)) from error
+
+    def _claim_oldest(
+        self, connection: psycopg.Connection[Any], queues: _Queues
+    ) -> tuple[list[Message], list[Decided]]:
+        """Claim the oldest message whose cardholder is not locked; returns the forged ones, too.
+
+        There is none when all are locked, or as many as are looked at in one attempt.
+        """
+        refused: list[Decided] = []
+        for _ in range(_LOCKED_AT_ONCE):
+            claimed = self._claim(connection, queues, 1, waits=False)
+            refused += claimed.refused
+            if claimed.messages or not claimed.has_locked:
+                return claimed.messages, refused
+        return [], refused
 
     def _decide_alone(
         self,
@@ -358,21 +417,37 @@ class Engine:
         """Write stalls to their table, which may itself be the cause of the failure."""
         if not self._stalls.is_dirty:
             return
-        with suppress(UnavailableError, *_DATABASE_ERRORS):
+        try:
             with self._transaction() as connection:
                 committed = self._stalls.publish(connection)
+        except (UnavailableError, *_DATABASE_ERRORS) as error:
+            if not self._is_silent:
+                _log.error("stalled queues are not shown to others", error=describe(error))
+            self._is_silent = True
+        else:
             committed()
+            self._is_silent = False
 
     def _commit_batch(self, queues: _Queues, *, waits: bool = True) -> _Batched:
+        size = self._sizes[queues.lane]
+
         def commit() -> _Batched:
             with self._transaction() as connection:
-                messages, unfinished, refused = self._claim(
-                    connection, queues, self._batch_size, waits=waits
-                )
-                decided = self._decide(connection, messages)
-                return [*refused, *decided], unfinished
+                claimed = self._claim(connection, queues, size, waits=waits)
+                decided = self._decide(connection, claimed.messages)
+                return [*claimed.refused, *decided], claimed.unfinished
 
-        return repeated(commit)
+        try:
+            result = repeated(commit)
+        except LockedError:
+            raise
+        except UnavailableError:
+            # PostgreSQL may be too slow for so many messages within its limits of time.
+            self._sizes[queues.lane] = max(size // 2, 1)
+            raise
+        if size < self._batch_size:
+            self._sizes[queues.lane] = min(2 * size, self._batch_size)
+        return result
 
     def _claim(
         self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool
@@ -403,7 +478,7 @@ class Engine:
         if found := self._locked.note(tried, locked):
             _log.warning("locked cardholders left out of the batch", cardholders=len(found))
         free = [message for message in messages if message.customer_id not in locked]
-        return Claimed(free, unfinished, refused)
+        return Claimed(free, unfinished, refused, has_locked=bool(locked))
 
     def _now(self, connection: psycopg.Connection[Any]) -> datetime:
         return self._clock() if self._clock else database_clock.read(connection)

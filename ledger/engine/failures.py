@@ -50,6 +50,10 @@ class LockedError(UnavailableError):
     """Another session has locked a row for longer than a batch waits; nothing was written."""
 
 
+class CardholderLockedError(LockedError):
+    """The same when it is known whose message has waited: that cardholder is left out from now."""
+
+
 class DeadlinePassedError(Exception):
     """An approval would be committed after its `decideBy`; by the later clock it is a decline."""
 

@@ -3,9 +3,12 @@
 A batch that waits for a lock keeps every cardholder in it waiting. So a cardholder who was found
 locked is left out of the next batches, and tried again, without waiting, after a delay that grows.
 Meanwhile the messages stay in the inbox, in their order.
+
+Tried are the rows that nearly every message locks. A lock on another row, of a parked message for
+example, shows only when a message is decided alone: its cardholder is blamed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
@@ -29,6 +32,8 @@ from cardledger.schema.ids import Id
 
 _FIRST_DELAY_S: Final = 0.05
 _LONGEST_DELAY_S: Final = 1.0
+_FIRST_BLAME_S: Final = 0.25
+_LONGEST_BLAME_S: Final = 5.0  # To find one locked again, the batch has to wait for it.
 _MEMORY_S: Final = 10.0  # Then a cardholder counts as free, and one batch may wait again.
 _SIZE_LIMIT: Final = 1_000
 
@@ -46,15 +51,18 @@ class LockedCardholders:
         """Know of no lock. `clock` counts seconds."""
         self._clock: Final = clock
         self._lock: Final = Lock()
-        self._delays: dict[Id, _Delay] = {}  # By when they were found, at most `_SIZE_LIMIT`.
+        # By when they were found, at most `_SIZE_LIMIT` of each.
+        self._delays: dict[Id, _Delay] = {}
+        self._blamed: dict[Id, _Delay] = {}
 
     def left_out(self) -> list[Id]:
         """Return the cardholders that a batch must not claim messages of now."""
-        if not self._delays:
+        if not (self._delays or self._blamed):
             return []
         now = self._clock()
         with self._lock:
-            return [key for key, delay in self._delays.items() if now < delay.ends_at]
+            known = *self._delays.items(), *self._blamed.items()
+        return list({key for key, delay in known if now < delay.ends_at})
 
     def suspects(self, cardholders: Iterable[Id]) -> set[Id]:
         """Return those of `cardholders` that were locked lately: a batch must not wait for them."""
@@ -65,14 +73,28 @@ class LockedCardholders:
         """Note that of the cardholders `tried` some were `locked`; return who was not before."""
         now = self._clock()
         with self._lock:
-            known = {
-                key: delay for key, delay in self._delays.items() if now < delay.ends_at + _MEMORY_S
-            }
+            known = _remembered(self._delays, now)
             before = {key: delay for key in tried if (delay := known.pop(key, None))}
             known.update((key, _next(before.get(key), now)) for key in locked)
-            surplus = max(0, len(known) - _SIZE_LIMIT)
-            self._delays = dict(list(known.items())[surplus:])
+            self._delays = _newest(known)
         return {key for key in locked if key not in before}
+
+    def blame(self, cardholder: Id) -> None:
+        """Note that a message of `cardholder`, decided alone, has waited for a lock in vain."""
+        now = self._clock()
+        with self._lock:
+            known = _remembered(self._blamed, now)
+            last = known.pop(cardholder, None)
+            seconds = min(2 * last.seconds, _LONGEST_BLAME_S) if last else _FIRST_BLAME_S
+            self._blamed = _newest({**known, cardholder: _Delay(seconds, now + seconds)})
+
+
+def _remembered(delays: Mapping[Id, _Delay], now: float) -> dict[Id, _Delay]:
+    return {key: delay for key, delay in delays.items() if now < delay.ends_at + _MEMORY_S}
+
+
+def _newest(delays: Mapping[Id, _Delay]) -> dict[Id, _Delay]:
+    return dict(list(delays.items())[-_SIZE_LIMIT:])
 
 
 def _next(last: _Delay | None, now: float) -> _Delay:

@@ -47,11 +47,15 @@ class Decided:
 
 
 class Claimed(NamedTuple):
-    """Messages to be decided, queues that may have more, and forged messages that were refused."""
+    """Messages to be decided, queues that may have more, and forged messages that were refused.
+
+    `has_locked`: there were others, of cardholders whose rows another session has locked.
+    """
 
     messages: list[Message]
     unfinished: Sequence[int]
     refused: list[Decided]
+    has_locked: bool = False
 
 
 @dataclass(slots=True)

@@ -37,7 +37,10 @@ LAPSE_S: Final = 300.0
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0
 _RETRIES_EVERY_S: Final = 0.1  # Of different cardholders of a lane.
-_PLACE: Final = re.compile(r"^([0-9A-Z]{5}: .*) \(\w+\.py:\d+\)$")  # `describe` of an SQLSTATE.
+# What `describe` returns: of an error of PostgreSQL its SQLSTATE, its text and where it was raised;
+_OF_POSTGRESQL: Final = re.compile(r"^([0-9A-Z]{5}: .*) \(\w+\.py:\d+\)$")
+# of any other its type, its text, which may name a row, and where it was raised.
+_OF_OTHERS: Final = re.compile(r"^(\w+): .*( \(\w+\.py:\d+\))$")
 _log = structlog.get_logger()
 
 
@@ -230,6 +233,15 @@ class Stalls:
             stops = [self._stalls[place] for place in places if place in self._stalls]
             self._remove([stop.place for stop in stops if stop.since < limit])
 
+    def resume_empty(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Let those of `shards` go on in which nothing was found to try, and no cardholder waits.
+
+        What has failed there is gone: another worker has decided it, or a person has removed it.
+        """
+        with self._lock:
+            holding = {s.shard for s in self._stalls.values() if s.lane is lane and not s.is_stop}
+            self._remove([(lane, shard, None) for shard in shards if shard not in holding])
+
     def postpone(self, stall: Stall) -> None:
         """Let others who wait be tried before the cardholder of `stall`, who is locked."""
         with self._lock:
@@ -318,8 +330,10 @@ class Stalls:
 
 
 def _cause(error: str) -> str:
+    """Return what two failures of the same cause have in common."""
     # A pipeline raises an error of PostgreSQL at whichever statement comes next.
-    return _PLACE.sub(r"\1", error)
+    of_postgresql = _OF_POSTGRESQL.fullmatch(error)
+    return of_postgresql[1] if of_postgresql else _OF_OTHERS.sub(r"\1\2", error)
 
 
 def _shown(stall: Stall) -> dict[str, object]:

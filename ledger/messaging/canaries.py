@@ -11,7 +11,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.messaging import inbox
-from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane, Message
+from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 
@@ -126,7 +126,7 @@ def canary(queue: Queue, at: datetime) -> Message:
         lane=lane,
         shard=shard,
         id=key,
-        customer_id=Id(CANARIES_FROM[:-1] + bytes([CANARIES_FROM[-1] + shard])),
+        customer_id=CANARY_CUSTOMERS[shard],
         platform_id=inbox.UNROUTED.platform_id,
         source=SOURCE,
         reference=str(key),

@@ -133,6 +133,11 @@ CANARIES_FROM: Final = Id(bytes([0xFF] * 15 + [0xF0]))
 The trigger that records acceptances leaves them out. A UUIDv7 this high is made in the year 10889.
 """
 
+CANARY_CUSTOMERS: Final = [
+    Id(CANARIES_FROM[:-1] + bytes([0xF0 + shard])) for shard in range(SHARDS)
+]
+"""The customer of the canaries of each shard."""
+
 
 def shard_of(customer_id: Id) -> int:
     """Return the shard of `customer_id`; the low bits of a UUIDv7 are random."""

@@ -5,7 +5,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,11 +24,12 @@ from sqlalchemy import Connection
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.status import Status
+from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.failures import UnavailableError
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.ledger.messaging.inbox import SHARDS, Lane, Message
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage.ids import new_id
@@ -1319,3 +1320,32 @@ def test_a_queue_is_waiting_until_it_is_drained(world: World, platform: Id, engi
     world.drain(engine, Lane.BULK)
 
     assert engine.waiting() == []
+
+
+def test_a_batch_that_is_too_slow_for_its_time_limits_is_tried_with_fewer_messages(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was repeated at its full size, and nothing was decided any more."""
+    cardholder = world.cardholder(platform, 10_000)
+    engine = world.engine(batch_size=40)
+    write, sizes = writes.write, []
+
+    def slow(*arguments: Any, decided: Sequence[Message]) -> None:  # noqa: ANN401
+        sizes.append(len(decided))
+        if len(decided) > 10:
+            raise psycopg.errors.QueryCanceled
+        write(*arguments, decided=decided)
+
+    world.accept([(cardholder, world.authorization(cardholder, f"T{n}", 1)) for n in range(100)])
+    with monkeypatch.context() as patch:
+        patch.setattr(writes, "write", slow)
+        for _ in range(2):
+            with pytest.raises(UnavailableError):
+                world.drain(engine)
+        decided: list[Decided] = []
+        with pytest.raises(UnavailableError):
+            engine.drain(Lane.LIVE, [cardholder.shard], decided.extend)
+    decided += world.drain(engine)
+
+    assert sizes == [40, 20, 10, 20]
+    assert outcomes_of(decided) == ["APPLIED"] * 100

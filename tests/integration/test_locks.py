@@ -226,8 +226,52 @@ def test_a_lock_that_no_cardholder_can_be_blamed_for_rejects_nothing(
         assert drained(engine, [cardholder.shard]) == []
         assert world.count("rejections") == 0
 
-    [decided] = drained(engine, [cardholder.shard])
+    [decided] = eventually(lambda: drained(engine, [cardholder.shard]))
     assert decided.outcome is OutcomeType.APPLIED
+
+
+def test_a_locked_parked_message_delays_its_cardholder_alone(world: World, platform: Id) -> None:
+    held, other = of_one_shard(world, platform, 2)
+    engine = world.engine()
+    world.process(engine, [(held, world.event("AUTHORIZATION_REVERSAL", held, "T1", 10))])
+    world.accept(
+        [
+            (held, world.authorization(held, "T1", 30)),
+            (other, world.authorization(other, "T1", 1)),
+            (held, world.authorization(held, "T2", 1)),
+        ]
+    )
+
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute(
+            "SELECT FROM parked WHERE customer_id = %s FOR UPDATE", [held.owner.customer_id]
+        )
+        [decided] = drained(engine, [held.shard])
+        assert decided.message.customer_id == other.owner.customer_id
+        world.accept([(other, world.authorization(other, f"U{n}", 1)) for n in range(3)])
+        eventually(lambda: drained(engine, [held.shard]) and world.count("inbox") == 2)
+
+    eventually(lambda: drained(engine, [held.shard]) and world.count("inbox") == 0)
+    assert world.balance(held) == 9_979
+    world.check_books(held)
+
+
+def test_a_locked_item_of_suspense_delays_its_cardholder_alone(world: World, platform: Id) -> None:
+    held, other = of_one_shard(world, platform, 2)
+    engine = world.engine()
+    clearing = world.clearing(held, "T1", 10)
+    world.process(engine, [(held, clearing | {"currency": "EUR"})])
+    assert world.rows("SELECT count(*) FROM suspense_items WHERE resolved_at IS NULL") == [(1,)]
+    world.accept([(held, clearing), (other, world.authorization(other, "T1", 1))])
+
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute("SELECT FROM suspense_items FOR UPDATE")
+        [decided] = drained(engine, [held.shard])
+        assert decided.message.customer_id == other.owner.customer_id
+
+    eventually(lambda: drained(engine, [held.shard]) and world.count("inbox") == 0)
+    assert world.rows("SELECT count(*) FROM suspense_items WHERE resolved_at IS NULL") == [(0,)]
+    world.check_books(held)
 
 
 def test_lanes_that_meet_at_one_cardholder_wait_for_each_other(world: World, platform: Id) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -16,10 +16,11 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.decisions import sources
+from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.failures import is_canary
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import canaries, inbox
-from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
 from tests.waiting import eventually
@@ -188,6 +189,91 @@ def test_after_the_repair_a_locked_cardholder_does_not_keep_a_queue_stopped(
     assert engine.stopped_queues() == 0
     assert outcomes_of(drain_until(world, engine, 1)) == ["APPLIED"]
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_after_the_repair_many_locked_cardholders_do_not_keep_a_queue_stopped(
+    world: World, platform: Id
+) -> None:
+    *locked, free = neighbours(world, platform, 9)
+    engine = world.engine()
+    events = [(each, world.clearing(each, "T", 10)) for each in (*locked, free)]
+
+    with revoked(world, "INSERT ON entries"):
+        world.accept(events)
+        while engine.stopped_queues() == 0:
+            assert world.drain(engine) == []
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute(
+            "SELECT FROM internal_accounts WHERE id = ANY(%s) FOR UPDATE",
+            [[each.account_id for each in locked]],
+        )
+        [first] = drain_until(world, engine, 1)
+        outsider.rollback()
+
+    assert first.message.customer_id == free.owner.customer_id
+    assert outcomes_of(drain_until(world, engine, len(locked))) == ["APPLIED"] * len(locked)
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_a_defect_whose_text_names_a_row_is_one_cause_for_all(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cardholders = neighbours(world, platform, 3)
+    engine = world.engine()
+
+    def fail(_self: object, message: Message) -> NoReturn:
+        raise KeyError(message.customer_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "_dispatch", fail)
+        for cardholder in cardholders:
+            world.accept([(cardholder, world.clearing(cardholder, "T", 10))])
+            assert world.drain(engine) == []
+        assert engine.stopped_queues() == 1
+    decided = drain_until(world, engine, len(cardholders))
+
+    assert outcomes_of(decided) == ["APPLIED"] * len(cardholders)
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_a_stopped_queue_keeps_its_canaries(world: World, platform: Id) -> None:
+    """They passed through it: where stalls cannot be written, health checks saw nothing."""
+    cardholders = neighbours(world, platform, 3)
+    shard = cardholders[0].shard
+    engine = world.engine()
+
+    with revoked(world, "INSERT ON entries"), revoked(world, "INSERT ON stalled_queues"):
+        world.accept([(each, world.clearing(each, "T", 10)) for each in cardholders])
+        with logged() as logs:
+            while engine.stopped_queues() == 0:
+                assert world.drain(engine) == []
+            send_canary(world, shard)
+            for _ in range(5):
+                assert world.drain(engine) == []
+        assert stalls(world) == []
+    decided = drain_until(world, engine, len(cardholders) + 1)
+
+    shown = [each for each in logs if each["event"] == "stalled queues are not shown to others"]
+    assert len(shown) == 1
+    assert outcomes_of(decided) == ["APPLIED"] * len(cardholders) + ["IGNORED"]
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_a_stopped_queue_whose_messages_another_worker_has_decided_goes_on(
+    world: World, platform: Id
+) -> None:
+    cardholders = neighbours(world, platform, 3)
+    shard = cardholders[0].shard
+    engine, other = world.engine(), world.engine()
+    with revoked(world, "INSERT ON entries"):
+        world.accept([(each, world.clearing(each, "T", 10)) for each in cardholders])
+        while engine.stopped_queues() == 0:
+            assert world.drain(engine) == []
+    drain_until(world, other, len(cardholders))
+    send_canary(world, shard)
+
+    assert outcomes_of(drain_until(world, engine, 1)) == ["IGNORED"]
+    assert engine.stopped_queues() == 0
 
 
 def test_an_event_decided_in_another_queue_lets_a_stopped_one_go_on(
