@@ -19,7 +19,7 @@ from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
-from cardledger.workers.client import Client
+from cardledger.workers.client import Client, database_clock
 from cardledger.workers.process import health_file
 from cardledger.workers.process.health import role_name
 from cardledger.workers.signals.roles import WorkerRole
@@ -132,6 +132,30 @@ def test_what_is_decided_is_recorded_with_the_time_of_postgresql(
         cardholder.owner.customer_id,
     )
     assert recorded_at > datetime.now(UTC) + timedelta(days=6)
+
+
+def test_what_is_accepted_was_received_by_the_clock_of_postgresql(
+    world: World, platform: Id, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clearing without a time of its own was posted on the day of the sender's clock."""
+    ahead = "SELECT clock_timestamp() + interval '1 week'"
+    monkeypatch.setattr(database_clock, "_NOW", ahead)
+    cardholder = world.cardholder(platform, 1_000)
+    clearing = world.clearing(cardholder, "T1", 1)
+    malformed = {**world.clearing(cardholder, "T1", 1), "x": 1}
+
+    async def enqueue(client: Client) -> None:
+        await client.enqueue([clearing, malformed])
+
+    with_client(world, redis_url, enqueue)
+    [(received_at, rejected_at)] = world.rows(
+        "SELECT (SELECT max(received_at) FROM inbox), (SELECT max(recorded_at) FROM rejections)"
+    )
+    world.drain(world.engine())
+
+    in_six_days = datetime.now(UTC) + timedelta(days=6)
+    assert received_at > in_six_days
+    assert rejected_at > in_six_days
 
 
 def test_a_deadline_has_passed_when_it_has_by_the_clock_of_postgresql(

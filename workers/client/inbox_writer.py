@@ -9,10 +9,10 @@ its earlier events.
 import asyncio
 from asyncio import CancelledError, Future, Task
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import structlog
@@ -60,11 +60,13 @@ class InboxWriter:
         key: InboxKey,
         *,
         lane: Lane,
+        now: Callable[[], datetime],
         gather_s: float,
     ) -> None:
         """Write what is queued for `lane` through `engine`, signed with `key`.
 
-        Under load a write waits up to `gather_s` for more events.
+        It is received at `now`, by the clock of PostgreSQL: without a time of its own an event is
+        posted on that day. Under load a write waits up to `gather_s` for more events.
         """
         self._engine: Final = engine
         self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -72,6 +74,7 @@ class InboxWriter:
         self._pending: Final = pending
         self._routes: Final = routes
         self._key: Final = key
+        self._now: Final = now
         self._concurrent_writes: Final = _CONCURRENT_WRITES[lane]
         self._gather_s: Final = gather_s
         self._queue: Final[deque[_Queued]] = deque()
@@ -198,7 +201,7 @@ class InboxWriter:
 
         Returns its messages, and those that book what its rejections have moved.
         """
-        now = datetime.now(UTC)
+        now = self._now()
         malformed = [item for item in batch if isinstance(item, MalformedSubmission)]
         valid = [item for item in batch if isinstance(item, Submission)]
         # One statement is a database transaction by itself, without the round trips around it.

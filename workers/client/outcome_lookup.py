@@ -20,6 +20,10 @@ _POLL_WITHOUT_REDIS_S: Final = 0.003
 _POLL_SHARE: Final = 0.25
 _PATIENCE_S: Final = 1.0  # How long a reply may take before its outcome is looked up.
 _PATIENCE_UNDER_LOAD_S: Final = 5.0  # The same while replies to other messages arrive.
+# The same of a few messages, for a while after a reply was lost: a worker may have lost Redis.
+_PATIENCE_AFTER_LOSS_S: Final = 0.02
+_LOSS_LASTS_S: Final = 30.0
+_FEW: Final = 100
 
 
 class OutcomeLookup:
@@ -35,6 +39,7 @@ class OutcomeLookup:
         self._pending: Final = pending
         self._key: Final = key
         self._look_s = 0.0  # How long the last look-up took.
+        self._lost_at = float("-inf")  # When an outcome was found whose reply had not arrived.
 
     async def poll(self) -> None:
         """Wait a moment, then look up what is overdue."""
@@ -54,7 +59,8 @@ class OutcomeLookup:
         finally:
             self._look_s = monotonic() - began
         DATABASE.succeeded()
-        self._pending.resolve(outcomes.items())
+        if self._pending.resolve(outcomes.items()):
+            self._lost_at = monotonic()
 
     def _interval_s(self) -> float:
         """Return how long to wait before the next look: a moment while replies cannot arrive."""
@@ -69,6 +75,8 @@ class OutcomeLookup:
         """
         if not self._redis.is_available:
             return 0.0
+        if monotonic() - self._lost_at < _LOSS_LASTS_S and len(self._pending) <= _FEW:
+            return _PATIENCE_AFTER_LOSS_S
         if monotonic() - self._pending.last_reply_at < _PATIENCE_S:
             return _PATIENCE_UNDER_LOAD_S
         return _PATIENCE_S

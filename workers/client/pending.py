@@ -41,8 +41,8 @@ class PendingOutcomes:
         self._reply_arrived: Final = asyncio.Event()
         self.last_reply_at = 0.0  # On the clock of `monotonic`.
 
-    def __bool__(self) -> bool:
-        return bool(self._pending)
+    def __len__(self) -> int:
+        return len(self._pending)
 
     def add(
         self, message: Message, outcome: "Future[Outcome]", report_by: float | None = None

@@ -98,12 +98,15 @@ class Client:
                 self._routes,
                 self.inbox_key,
                 lane=lane,
+                now=self._clock.now,
                 gather_s=gather_s,
             )
             for lane in Lane
         }
         self._lookup: Final = OutcomeLookup(engine, self._redis, self._pending, self.inbox_key)
-        self._reversals: Final = TimeoutReversals(engine, self._redis, self.inbox_key)
+        self._reversals: Final = TimeoutReversals(
+            engine, self._redis, self.inbox_key, now=self._clock.now
+        )
         self._deadlines: Final = Deadlines(self._clock, self._reversals)
         self._tasks: Final = BackgroundTasks()
         self._is_stopped = False

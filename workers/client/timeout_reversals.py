@@ -3,9 +3,9 @@
 import asyncio
 from asyncio import Future
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import structlog
@@ -38,11 +38,22 @@ class TimeoutReversals:
     the two are committed does not matter.
     """
 
-    def __init__(self, engine: AsyncEngine, redis: RedisGateway, key: InboxKey) -> None:
-        """Write through `engine`, signed with `key`, and notify workers over `redis`."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        redis: RedisGateway,
+        key: InboxKey,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Write through `engine`, signed with `key`, and notify workers over `redis`.
+
+        `now` is the time by the clock of PostgreSQL.
+        """
         self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._redis: Final = redis
         self._key: Final = key
+        self._now: Final = now
         self._queue: Final[deque[tuple[Message, Future[None]]]] = deque()
         self._keys: Final[Counter[tuple[str, str, str]]] = Counter()  # Of what is queued.
         self._has_queued: Final = asyncio.Event()
@@ -52,7 +63,7 @@ class TimeoutReversals:
     def put(self, authorization: Message) -> "Future[None]":
         """Queue the reversal of `authorization`; return a future that is set once it is durable."""
         durable: Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((reversal_of(authorization, at=datetime.now(UTC)), durable))
+        self._queue.append((reversal_of(authorization, at=self._now()), durable))
         self._keys[_key_of(authorization.body)] += 1
         self._has_queued.set()
         return durable

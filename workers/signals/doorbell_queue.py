@@ -6,7 +6,6 @@ Source: docs/decisions/0041-redis-is-not-trusted.md
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from time import time
 from typing import Final
 
 import redis
@@ -25,7 +24,6 @@ from cardledger.workers.signals.repeated_warning import RepeatedWarning
 _SIZE_LIMIT: Final = 1024  # Bytes of a message; one for all shards has 300.
 _ID_LIMIT: Final = 64
 _LENGTH_LIMIT: Final = 1000  # Doorbells that wait in a queue; senders leave one for each shard.
-_AGE_LIMIT_MS: Final = 60_000  # The sweeper has run since; an older doorbell is moot.
 
 MALFORMED: Final = RepeatedWarning("malformed doorbells dropped; check who writes to Redis")
 """What was dropped, for this process."""
@@ -76,7 +74,8 @@ def take(
 ) -> tuple[list[Doorbell], bool]:
     """Take up to `count` doorbells of `queue`, and say whether there may be more.
 
-    Returned are those that are valid, recent and accepted.
+    Returned are those that are valid and accepted, however old: their time is that of the sender's
+    clock, and one that is moot costs a claim of nothing.
     What they announce may be announced again from now on.
     Messages that are too large are dropped and do not count: behind them a doorbell would wait for
     the next time, which is a second later.
@@ -89,22 +88,20 @@ def take(
     dropped += len(bodies) - len(taken)
     if dropped:
         MALFORMED.note(dropped, queue=queue)
-    oldest = time() * 1000 - _AGE_LIMIT_MS
-    recent = [doorbell for doorbell, sent_at in taken if sent_at > oldest]
-    return recent, len(bodies) == count
+    return taken, len(bodies) == count
 
 
 def _read(
     bodies: Sequence[bytes], queue: str, accepts: Callable[[Doorbell], bool]
-) -> Iterator[tuple[Doorbell, int]]:
+) -> Iterator[Doorbell]:
     for body in bodies:
-        read = _parse(body, queue)
-        if read is not None and accepts(read[0]):
-            yield read
+        doorbell = _parse(body, queue)
+        if doorbell is not None and accepts(doorbell):
+            yield doorbell
 
 
-def _parse(body: bytes, queue: str) -> tuple[Doorbell, int] | None:
-    """Return the doorbell in a message of Dramatiq, and when it was sent in ms; None if malformed.
+def _parse(body: bytes, queue: str) -> Doorbell | None:
+    """Return the doorbell in a message of Dramatiq; None if malformed.
 
     Options are ignored: they could have the message delayed, repeated or sent on.
     """
@@ -118,8 +115,8 @@ def _parse(body: bytes, queue: str) -> tuple[Doorbell, int] | None:
             "actor_name": str(actor),
             "args": list(args),
             "kwargs": dict(named),
-            "message_timestamp": int(sent_at),
+            "message_timestamp": int(),
         } if name == queue and not named:
             if len(args) <= 1 + SHARDS and all(type(argument) is int for argument in args):
-                return Doorbell(queue, actor, tuple(args)), sent_at
+                return Doorbell(queue, actor, tuple(args))
     return None
