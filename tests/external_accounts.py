@@ -6,6 +6,7 @@ last three characters of the identifiers have no meaning in the sandbox.
 
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import uuid4
 
 Wrong = dict[str, list[Any]]
 
@@ -283,6 +284,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     "SPARK_WALLET": wallet("spark1pgss9z2gpzrnhztwy8ffs44x67angma38sqewwddhxlsk65t0c5d5576quly2j"),
     "TRON_WALLET": wallet("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"),
 }
+
+
+def new_account_number() -> str:
+    """Return a number that no other account has, with an ending that the sandbox does not know."""
+    return f"{uuid4().int % 10**9:09d}900"
 
 
 def info(account_type: str, **changes: object) -> dict[str, Any]:

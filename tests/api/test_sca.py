@@ -16,7 +16,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, at_once, made, new_tenant, ok, refused, server
 from tests.external_accounts import body as external_account
-from tests.external_accounts import info
+from tests.external_accounts import info, new_account_number
 
 CODE, WRONG = "123456", "000000"
 EUROPEAN = {"region": "DE", "email": "ada@example.com", "phoneNumber": "+4915112345678"}
@@ -67,7 +67,7 @@ class Person:
         return self.post("login/complete", body | more)
 
     def account(self, number: str | None = None) -> str:
-        details = info("USD_ACCOUNT", accountNumber=number or str(uuid4().int)[:12])
+        details = info("USD_ACCOUNT", accountNumber=number or new_account_number())
         wish = external_account("USD_ACCOUNT", accountInfo=details, customerId=self.id)
         return str(made(self.api.post("/customers/external-accounts", wish))["id"])
 
@@ -519,7 +519,7 @@ def test_an_unknown_customer_is_404_in_every_operation(
 def test_accounts_of_others_are_not_trusted(api: Api, end: str) -> None:
     body = {"code": CODE} if "confirm" in end else None
     american = Person(api, region="US").account()
-    details = info("USD_ACCOUNT", accountNumber=str(uuid4().int)[:12])
+    details = info("USD_ACCOUNT", accountNumber=new_account_number())
     wish = external_account("USD_ACCOUNT", accountInfo=details)
     platforms = made(api.post("/platform/external-accounts", wish))["id"]
 

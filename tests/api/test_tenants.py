@@ -50,6 +50,7 @@ from tests.api.test_beneficial_owners import PERSON
 from tests.api.test_challenges import unproven
 from tests.api.test_idempotency import BUSINESS
 from tests.external_accounts import body as external_account
+from tests.external_accounts import new_account_number
 from tests.files import form
 from tests.passkeys import ORIGIN, Passkey
 from tests.waiting import eventually
@@ -87,7 +88,7 @@ def _external_account(one: "Platform") -> str:
 
 def _platform_external_account(one: "Platform") -> str:
     wish = external_account("USD_ACCOUNT")
-    wish["accountInfo"]["accountNumber"] = str(uuid4().int)[:12]  # The same twice is a conflict.
+    wish["accountInfo"]["accountNumber"] = new_account_number()  # The same twice is a conflict.
     return str(made(one.api.post("/platform/external-accounts", wish))["id"])
 
 
