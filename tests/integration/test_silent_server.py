@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Timer
 from time import perf_counter
@@ -22,6 +23,7 @@ from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres
 from cardledger.install import hosts
 from cardledger.ledger.engine import timers
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage import engines
 from cardledger.ledger.storage.engines import (
     async_engine,
@@ -36,6 +38,8 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
 from cardledger.workers.client.errors import UnavailableError
+from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.client.timeout_reversals import TimeoutReversals
 from cardledger.workers.process import event_worker
 from tests.integration.workers import working
 from tests.proxy import Proxy, proxy_to, through
@@ -479,6 +483,45 @@ def test_one_silent_connection_stops_one_write_only(
 
     assert (outcome.outcome, is_stuck) == ("APPLIED", True)
     assert world.account(cardholder)["balance"] == 10_000 - 300
+    world.check_books(cardholder)
+
+
+def test_one_silent_connection_delays_no_timeout_reversal(
+    world: World, platform: Id, redis_url: str, url: DatabaseUrl, proxy: Proxy
+) -> None:
+    """An attempt that was cancelled on it had to end before the next one began."""
+    cardholder = world.cardholder(platform, 10_000)
+    [late, silent] = world.accept(
+        [(cardholder, world.authorization(cardholder, f"T{n}", 100)) for n in range(2)]
+    )
+
+    async def run() -> float:
+        engine = async_engine(url, keyed=True, pool_size=1, reply_limit_s=None)
+        key, redis = InboxKey(SECRET_KEY), RedisGateway(redis_url)
+        reversals = TimeoutReversals(engine, redis, key, now=lambda: datetime.now(UTC))
+        try:
+            durable = reversals.put(late)
+            await reversals.write_next()
+            await durable
+            proxy.freeze_present()
+            with thawed_in_the_end(proxy):
+                began = perf_counter()
+                durable = reversals.put(silent)
+                while not durable.done():
+                    await reversals.write_next()
+                seconds = perf_counter() - began
+            proxy.thaw()
+            await reversals.close()
+            return seconds
+        finally:
+            await redis.close()
+            await engine.dispose()
+
+    seconds = asyncio.run(run())
+    world.drain(world.engine())
+
+    assert seconds < 4  # Of any machine: a silent connection is given up after five.
+    assert world.account(cardholder)["held"] == 0
     world.check_books(cardholder)
 
 

@@ -1,9 +1,9 @@
 """Writes timeout reversals to the inbox, and tries again until they are durable."""
 
 import asyncio
-from asyncio import Future
+from asyncio import Future, Task
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -57,6 +57,7 @@ class TimeoutReversals:
         self._queue: Final[deque[tuple[Message, Future[None]]]] = deque()
         self._keys: Final[Counter[tuple[str, str, str]]] = Counter()  # Of what is queued.
         self._has_queued: Final = asyncio.Event()
+        self._attempts: Final[set[Task[None]]] = set()  # Under way, most of them late.
         self._timeout_s = _FIRST_WRITE_TIMEOUT_S
         self._retry_delay_s = _FIRST_RETRY_DELAY_S
 
@@ -86,6 +87,8 @@ class TimeoutReversals:
         """Write what is still queued, if PostgreSQL is available."""
         while self._queue and await self._write():
             pass
+        if self._attempts:
+            await asyncio.wait(self._attempts)
         if self._queue:
             references = [message.body["authorization"]["reference"] for message, _ in self._queue]
             _log.error("timeout reversals not written", references=references)
@@ -96,10 +99,16 @@ class TimeoutReversals:
         # With new ids: an earlier attempt whose reply was lost may have been committed. The
         # idempotency key makes the second of the two a duplicate.
         messages = [replace(message, id=new_id()) for message, _ in batch]
+        attempt = asyncio.create_task(self._accept(messages))
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
         try:
-            async with asyncio.timeout(self._timeout_s), self._engine.connect() as outer:
-                await inbox.accept_async(await driver_async(outer), messages, self._key)
+            # Left behind when it is late: a connection that is silent ends a cancelled statement
+            # later, and the next attempt uses another.
+            await asyncio.wait_for(asyncio.shield(attempt), self._timeout_s)
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
+            attempt.cancel()
+            attempt.add_done_callback(_retrieve)
             DATABASE.failed(error)
             self._timeout_s = min(2 * self._timeout_s, _WRITE_TIMEOUT_LIMIT_S)
             return False
@@ -115,6 +124,10 @@ class TimeoutReversals:
         self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
         return True
 
+    async def _accept(self, messages: Sequence[Message]) -> None:
+        async with self._engine.connect() as outer:
+            await inbox.accept_async(await driver_async(outer), messages, self._key)
+
     def _forget(self, authorization: Mapping[str, Any]) -> None:
         key = _key_of(authorization)
         self._keys[key] -= 1
@@ -125,3 +138,9 @@ class TimeoutReversals:
 def _key_of(authorization: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return what identifies an authorization: senders of other platforms may use its key."""
     return authorization["source"], authorization["reference"], authorization["cardId"]
+
+
+def _retrieve(attempt: "Task[None]") -> None:
+    """Retrieve what an attempt has raised that was left behind: it was reported as late."""
+    if not attempt.cancelled():
+        attempt.exception()
