@@ -1,7 +1,7 @@
 """What a platform may have in progress: large bodies in memory, and events without an outcome."""
 
 from asyncio import Future
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
@@ -83,7 +83,9 @@ class UndecidedEvents:
         self._clock: Final = clock
         self._reserved: Final[Counter[_Key]] = Counter()
         # When the events were accepted, in this order.
-        self._accepted: Final[defaultdict[_Key, dict[Future[Any], float]]] = defaultdict(dict)
+        self._accepted: Final[defaultdict[_Key, OrderedDict[Future[Any], float]]] = defaultdict(
+            OrderedDict
+        )
 
     def reserve(self, platform_id: Id, lane: Lane, count: int) -> "Room":
         """Return room for `count` events.
@@ -103,7 +105,7 @@ class UndecidedEvents:
 
     def _recent(self, key: _Key) -> int:
         since = self._clock() - RECENT_S
-        newest_first = reversed(self._accepted.get(key, {}).values())
+        newest_first = reversed(self._accepted.get(key, OrderedDict()).values())
         return sum(1 for _ in takewhile(lambda at: at >= since, newest_first))
 
     def accept(self, key: _Key, outcomes: "Sequence[Future[Any]]") -> None:

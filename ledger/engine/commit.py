@@ -183,7 +183,13 @@ class Engine:
         due = self._stalls.due(lane, shards)
         queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
         try:
-            decided, unfinished = self._commit_past_locks(queues)
+            try:
+                decided, unfinished = self._commit_batch(queues)
+            except LockedError:
+                try:
+                    decided, unfinished = self._commit_batch(queues, waits=False)
+                except LockedError:
+                    return self._run_past_a_lock(queues)
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - one message must not stop the others
@@ -201,32 +207,28 @@ class Engine:
             return decided, shards  # Others that wait are to be tried, too.
         return decided, unfinished
 
-    def _commit_past_locks(self, queues: _Queues) -> _Batched:
-        """Decide a batch, without the cardholders of whom another session has locked a row.
+    def _run_past_a_lock(self, queues: _Queues) -> _Batched:
+        """Decide messages one by one until it is known for whose another session holds a lock.
 
-        Where a lock is on a row that `locked_by_others` does not look at, the oldest messages are
-        decided one by one until it is known whose it is: that cardholder waits, and no others.
+        It is on a row that `locked_by_others` does not look at. That cardholder is left out of the
+        next batches, and no others are.
         """
-        with suppress(LockedError):
-            return self._commit_batch(queues)
-        with suppress(LockedError):
-            return self._commit_batch(queues, waits=False)
         decided: list[Decided] = []
         for _ in range(self._batch_size):
             try:
                 oldest = self._run_one(queues, others_succeed=False)
             except CardholderLockedError:
-                return decided, queues.shards
-            except UnavailableError:
+                break
+            except (UnavailableError, FailedError):
                 if not decided:
                     raise
-                return decided, []  # Those are committed, and callers may wait for them.
-            except FailedError:  # The next batch fails by it, too, and says what becomes of it.
-                break
+                break  # What was decided is committed, and callers may wait for it.
             if not oldest:
                 break
             decided += oldest
-        return decided, queues.shards if decided else []
+        if succeeds(decided):
+            self._stalls.note_success(queues.lane)
+        return decided, queues.shards
 
     def _run_one_by_one(
         self,
@@ -245,9 +247,8 @@ class Engine:
         decided: list[Decided] = []
         failures: list[FailedError] = []
         left_out: list[Id] = []  # Of those who fail, when too many wait already.
-        # A stopped queue keeps its canaries: that they wait shows everybody that it has stopped.
-        canaries = CANARY_CUSTOMERS if until_success else []
         for _ in range(self._batch_size):
+            canaries = self._canaries_of_stopped(lane, shards) if until_success else ()
             held = [*self._stalls.held(lane, shards), *left_out, *canaries]
             queues = _Queues(lane, shards, held)
             try:
@@ -258,8 +259,7 @@ class Engine:
                     self._stalls.stop(lane, shards, failure)
                     return decided, []
                 failures.append(failure)
-                if not self._stalls.hold(failure):
-                    left_out.append(failure.message.customer_id)
+                left_out += () if self._stalls.hold(failure) else [failure.message.customer_id]
                 if succeeds(decided) or len(failures) == SAMPLE:
                     break
             except UnavailableError:
@@ -284,11 +284,11 @@ class Engine:
         self._stalls.lapse(lane, shards)
         due = self._stalls.due(lane, shards)
         if due is None:
-            if not self._locked.left_out():
-                self._stalls.resume_empty(lane, shards)
+            self._resume_empty(lane, shards)
             return [], unfinished
         held = self._stalls.held(lane, shards, except_for=due)
-        queues = _Queues(lane, shards, [*held, *CANARY_CUSTOMERS])
+        # In this queue alone: of several, the claim passes over those that another worker drains.
+        queues = _Queues(lane, [due.shard], [*held, CANARY_CUSTOMERS[due.shard]])
         try:
             decided = self._run_one(queues, others_succeed=False)
         except FailedError as failure:
@@ -303,6 +303,21 @@ class Engine:
             else:  # Another worker has decided what it waited for.
                 self._stalls.end(due)
         return decided, self._conclude(lane, shards, [], decided)
+
+    def _canaries_of_stopped(self, lane: Lane, shards: Sequence[int]) -> list[Id]:
+        """Return the customers of the canaries that stay in those of `shards` that have stopped.
+
+        That they wait shows everybody that nothing is decided there.
+        """
+        return [
+            CANARY_CUSTOMERS[shard] for shard in shards if self._stalls.are_stopped(lane, [shard])
+        ]
+
+    def _resume_empty(self, lane: Lane, shards: Sequence[int]) -> None:
+        """Let those of `shards` go on whose messages others have decided, or removed."""
+        with self._transaction() as connection:
+            waiting = claims.with_events(connection, lane, shards)
+        self._stalls.resume(lane, [shard for shard in shards if shard not in waiting])
 
     def _conclude(
         self,
@@ -438,16 +453,16 @@ class Engine:
                 return [*claimed.refused, *decided], claimed.unfinished
 
         try:
-            result = repeated(commit)
+            decided, unfinished = repeated(commit)
         except LockedError:
             raise
         except UnavailableError:
             # PostgreSQL may be too slow for so many messages within its limits of time.
             self._sizes[queues.lane] = max(size // 2, 1)
             raise
-        if size < self._batch_size:
+        if len(decided) >= size:  # A smaller one says nothing about one of this size.
             self._sizes[queues.lane] = min(2 * size, self._batch_size)
-        return result
+        return decided, unfinished
 
     def _claim(
         self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool

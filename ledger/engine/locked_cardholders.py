@@ -4,8 +4,8 @@ A batch that waits for a lock keeps every cardholder in it waiting. So a cardhol
 locked is left out of the next batches, and tried again, without waiting, after a delay that grows.
 Meanwhile the messages stay in the inbox, in their order.
 
-Tried are the rows that nearly every message locks. A lock on another row, of a parked message for
-example, shows only when a message is decided alone: its cardholder is blamed.
+Tried are the rows that workers may lock. A lock on another row, of a parked message for example,
+shows only when a message is decided alone: its cardholder is blamed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -85,7 +85,9 @@ class LockedCardholders:
         with self._lock:
             known = _remembered(self._blamed, now)
             last = known.pop(cardholder, None)
-            seconds = min(2 * last.seconds, _LONGEST_BLAME_S) if last else _FIRST_BLAME_S
+            # Each costs a batch three waits: with many, batches without them must come between.
+            longest = max(_LONGEST_BLAME_S, len(known) + 1.0)
+            seconds = min(2 * last.seconds, longest) if last else _FIRST_BLAME_S
             self._blamed = _newest({**known, cardholder: _Delay(seconds, now + seconds)})
 
 
@@ -129,7 +131,8 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     """Lock what is free of what `messages` change, until the end of the database transaction.
 
     Returns the customers of whom another session has locked an account, a transfer, an adjustment,
-    or a card transaction: of `messages`, with a debt, or of a card that is closed.
+    a card transaction (of `messages`, with a debt, or of a card that is closed), or an item of
+    SUSPENSE that `messages` take back.
     """
     customers = pg_arrays.uuids(list({message.customer_id for message in messages}))
     keys = reads.columns(card_transaction_keys_of(messages))
@@ -148,6 +151,7 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     free, free_too, accounts, card_transactions = [cursor.fetchall() for cursor in cursors]
     locked = {row[0] for row in (*free, *free_too)}
     held = {customer for key, customer in (*accounts, *card_transactions) if key not in locked}
+    held |= _suspense_locked_by_others(connection, messages)
     if closings := closings_of(messages):
         held |= _closing_locked_by_others(connection, closings)
     keys_of_transfers = transfers_of(messages)
@@ -162,6 +166,30 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
         taken = settlement_bookings.locked_by_others(connection, due)
         held |= {due[key] for key in taken}
     return held
+
+
+# Open items of SUSPENSE with the keys of the messages, which take them back.
+_ITEMS: Final = """
+    SELECT i.id, i.customer_id FROM suspense_items i
+    JOIN unnest(%s, %s, %s) AS k (platform_id, customer_id, reference)
+        ON i.platform_id = k.platform_id AND i.customer_id = k.customer_id
+        AND md5(i.reference) = md5(k.reference) AND i.reference = k.reference
+    WHERE i.resolved_at IS NULL
+"""
+_FREE_ITEMS: Final = f"{_ITEMS} FOR UPDATE OF i SKIP LOCKED"
+
+
+def _suspense_locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -> set[Id]:
+    """Do as `locked_by_others`, with the items of SUSPENSE."""
+    keys = {(each.platform_id, each.customer_id, each.reference) for each in messages}
+    concerned = pg_arrays.columns(list(keys), "uuid", "uuid", "text")
+    with connection.pipeline():
+        free, items = [
+            connection.cursor(binary=True).execute(statement, concerned)
+            for statement in (_FREE_ITEMS, _ITEMS)
+        ]
+    mine = {row[0] for row in free.fetchall()}
+    return {customer for key, customer in items.fetchall() if key not in mine}
 
 
 _CLOSING: Final = """

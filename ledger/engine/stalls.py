@@ -233,14 +233,10 @@ class Stalls:
             stops = [self._stalls[place] for place in places if place in self._stalls]
             self._remove([stop.place for stop in stops if stop.since < limit])
 
-    def resume_empty(self, lane: Lane, shards: Iterable[int]) -> None:
-        """Let those of `shards` go on in which nothing was found to try, and no cardholder waits.
-
-        What has failed there is gone: another worker has decided it, or a person has removed it.
-        """
+    def resume(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Let those of `shards` go on that have stopped: no event waits in them any more."""
         with self._lock:
-            holding = {s.shard for s in self._stalls.values() if s.lane is lane and not s.is_stop}
-            self._remove([(lane, shard, None) for shard in shards if shard not in holding])
+            self._remove([(lane, shard, None) for shard in shards])
 
     def postpone(self, stall: Stall) -> None:
         """Let others who wait be tried before the cardholder of `stall`, who is locked."""

@@ -46,7 +46,10 @@ class Timers:
     """
 
     def __init__(self, key: InboxKey, *, rail_connected: bool = True) -> None:
-        """Begin with the oldest, and sign with `key`; without a funding rail, nothing of it."""
+        """Begin with the oldest, and sign with `key`.
+
+        Without a rail, confirm no pull and continue no payment that is at a bank.
+        """
         self._key: Final = key
         self._rail_connected: Final = rail_connected
         self._newest: _Place = _FIRST

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from psycopg import Connection
 from pydantic_core import from_json
 
-from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.storage import pg_arrays
@@ -328,3 +328,15 @@ _WAITING: Final = """
 def waiting(connection: Connection[Any]) -> list[tuple[Lane, int, Id]]:
     """Return the queues that have messages, each with the oldest, read from its beginning."""
     return [(Lane(lane), shard, key) for lane, shard, key in connection.execute(_WAITING)]
+
+
+_WITH_EVENTS: Final = """
+    SELECT s.shard FROM unnest(%s) AS s (shard) WHERE EXISTS (
+        SELECT FROM inbox i WHERE i.lane = %s AND i.shard = s.shard AND i.customer_id < %s)
+"""
+
+
+def with_events(connection: Connection[Any], lane: Lane, shards: Sequence[int]) -> set[int]:
+    """Return those of `shards` in which an event waits, also one that another worker claims."""
+    arguments = [pg_arrays.integers(shards), lane, CANARIES_FROM]
+    return {shard for (shard,) in connection.execute(_WITH_EVENTS, arguments)}

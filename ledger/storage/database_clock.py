@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Final
 
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
 LIMIT: Final = timedelta(milliseconds=250)
 """How far the clock of a process may be off PostgreSQL's."""
@@ -31,6 +31,14 @@ class Reading:
 def read(connection: Connection[Any]) -> datetime:
     """Return the time."""
     row = connection.cursor(binary=True).execute(_NOW).fetchone()
+    assert row is not None
+    now: datetime = row[0]
+    return now
+
+
+async def read_async(connection: AsyncConnection[Any]) -> datetime:
+    """Do as `read` does, for an event loop."""
+    row = await (await connection.execute(_NOW)).fetchone()
     assert row is not None
     now: datetime = row[0]
     return now

@@ -231,7 +231,7 @@ FLAG_MEANINGS: Final[Mapping[OutcomeFlag, tuple[OutcomeType, str]]] = {
     ),
     OutcomeFlag.NOT_DUE: (
         OutcomeType.IGNORED,
-        "An expiry by the ledger before its time; it comes again.",
+        "An expiry, or a step of a payment, before its time; it comes again.",
     ),
     OutcomeFlag.WAITS: (
         OutcomeType.PARKED,
@@ -244,7 +244,7 @@ NOT_APPLIED: Final[Mapping[OutcomeFlag, str]] = {
     OutcomeFlag.NOTHING_TO_REVERSE: "No matching authorization to reverse.",
     OutcomeFlag.NOT_OPEN: "The card transaction is closed.",
     OutcomeFlag.EXTENDED: "The authorization was extended and has not expired.",
-    OutcomeFlag.NOT_DUE: "The authorization has not expired yet.",
+    OutcomeFlag.NOT_DUE: "What the ledger was to do is not due yet; it comes again.",
     OutcomeFlag.WAITS: "No matching event yet; this event is applied when it arrives.",
 }
 """A message for each reason of an event that was ignored or parked."""

@@ -92,6 +92,7 @@ def test_live_events_that_wait_for_long_do_not_stop_the_events_of_others() -> No
     async def scenario() -> None:
         now, loop, limit = 100.0, asyncio.get_running_loop(), UNDECIDED[Lane.LIVE]
         undecided = UndecidedEvents(clock=lambda: now)
+        outcomes: list[asyncio.Future[None]] = []
         for _ in range(UNDECIDED_IN_ALL // limit):
             outcomes = [loop.create_future() for _ in range(limit)]
             with undecided.reserve(ADA, Lane.LIVE, limit) as room:

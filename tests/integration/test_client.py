@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
@@ -303,27 +302,6 @@ def test_outcomes_looked_up_equal_outcomes_replied(
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_worker_that_alone_has_lost_redis_costs_its_callers_one_wait(
-    world: World, platform: Id, redis_url: str, dead_redis: str
-) -> None:
-    """Each outcome was looked up after a second, five beside a worker that replies."""
-    cardholder = world.cardholder(platform, 1_000)
-    clearings = [world.clearing(cardholder, f"T{n}", 1) for n in range(20)]
-
-    async def one_after_the_other(client: Client) -> list[float]:
-        seconds = []
-        for clearing in clearings:
-            began = perf_counter()
-            await client.submit([clearing])
-            seconds.append(perf_counter() - began)
-        return seconds
-
-    with working(world, dead_redis):
-        first, *later = with_client(world, redis_url, one_after_the_other)
-
-    assert sum(later) < 8 * first
-
-
 def test_without_redis_a_reused_key_is_rejected_as_the_record_says(
     world: World, platform: Id, dead_redis: str
 ) -> None:

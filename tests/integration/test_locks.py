@@ -256,24 +256,6 @@ def test_a_locked_parked_message_delays_its_cardholder_alone(world: World, platf
     world.check_books(held)
 
 
-def test_a_locked_item_of_suspense_delays_its_cardholder_alone(world: World, platform: Id) -> None:
-    held, other = of_one_shard(world, platform, 2)
-    engine = world.engine()
-    clearing = world.clearing(held, "T1", 10)
-    world.process(engine, [(held, clearing | {"currency": "EUR"})])
-    assert world.rows("SELECT count(*) FROM suspense_items WHERE resolved_at IS NULL") == [(1,)]
-    world.accept([(held, clearing), (other, world.authorization(other, "T1", 1))])
-
-    with psycopg.connect(world.url) as outsider:
-        outsider.execute("SELECT FROM suspense_items FOR UPDATE")
-        [decided] = drained(engine, [held.shard])
-        assert decided.message.customer_id == other.owner.customer_id
-
-    eventually(lambda: drained(engine, [held.shard]) and world.count("inbox") == 0)
-    assert world.rows("SELECT count(*) FROM suspense_items WHERE resolved_at IS NULL") == [(0,)]
-    world.check_books(held)
-
-
 def test_lanes_that_meet_at_one_cardholder_wait_for_each_other(world: World, platform: Id) -> None:
     cardholder = world.cardholder(platform, 100_000)
     lanes = {Lane.LIVE: world.engine(batch_size=5), Lane.BULK: world.engine(batch_size=5)}
@@ -606,3 +588,21 @@ def test_a_batch_has_a_limit_as_a_whole_where_postgresql_has_such_limits(
         assert driver(connection).execute("SHOW transaction_timeout").fetchone() == ("1min",)
 
     batches.dispose()
+
+
+def test_a_locked_item_of_suspense_delays_its_cardholder_alone(world: World, platform: Id) -> None:
+    held, other = of_one_shard(world, platform, 2)
+    engine = world.engine()
+    clearing = world.clearing(held, "T1", 10)
+    world.process(engine, [(held, clearing | {"currency": "EUR"})])
+    assert world.rows("SELECT count(*) FROM suspense_items WHERE resolved_at IS NULL") == [(1,)]
+    world.accept([(held, clearing), (other, world.authorization(other, "T1", 1))])
+
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute("SELECT FROM suspense_items FOR UPDATE")
+        [decided] = drained(engine, [held.shard])
+        assert decided.message.customer_id == other.owner.customer_id
+
+    eventually(lambda: drained(engine, [held.shard]) and world.count("inbox") == 0)
+    assert world.rows("SELECT count(*) FROM suspense_items WHERE resolved_at IS NULL") == [(0,)]
+    world.check_books(held)

@@ -41,7 +41,7 @@ from cardledger.workers.client.errors import UnavailableError
 from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.client.timeout_reversals import TimeoutReversals
 from cardledger.workers.process import event_worker
-from tests.integration.workers import working
+from tests.integration.workers import with_client, working
 from tests.proxy import Proxy, proxy_to, through
 from tests.waiting import Deadline, eventually, limit_s
 from tests.world import SECRET_KEY, Cardholder, World, open_world
@@ -484,6 +484,28 @@ def test_one_silent_connection_stops_one_write_only(
     assert (outcome.outcome, is_stuck) == ("APPLIED", True)
     assert world.account(cardholder)["balance"] == 10_000 - 300
     world.check_books(cardholder)
+
+
+def test_a_worker_that_alone_has_lost_redis_costs_its_callers_one_wait(
+    world: World, platform: Id, redis_url: str, closed_port: int
+) -> None:
+    """Each outcome was looked up after a second, five beside a worker that replies."""
+    cardholder = world.cardholder(platform, 1_000)
+    clearings = [world.clearing(cardholder, f"T{n}", 1) for n in range(20)]
+
+    async def one_after_the_other(client: Client) -> list[float]:
+        seconds = []
+        for clearing in clearings:
+            began = perf_counter()
+            await client.submit([clearing])
+            seconds.append(perf_counter() - began)
+        return seconds
+
+    with working(world, f"redis://127.0.0.1:{closed_port}"):
+        first, *later = with_client(world, redis_url, one_after_the_other)
+
+    assert first > 0.5  # Or its reply was not lost.
+    assert sum(later) < 8 * first
 
 
 def test_one_silent_connection_delays_no_timeout_reversal(

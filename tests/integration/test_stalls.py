@@ -567,3 +567,26 @@ def test_a_poison_message_without_neighbours_waits_until_one_succeeds(
     assert alone == []
     assert {str(decision.outcome) for decision in decided} == {"REJECTED", "APPLIED"}
     assert world.rows("SELECT reason FROM rejections WHERE id = %s", key) == [("INTERNAL_ERROR",)]
+
+
+def test_a_stall_stays_while_another_worker_has_the_queue(world: World, platform: Id) -> None:
+    """Nothing was claimed there, which was taken for: others have decided it."""
+    cardholders = neighbours(world, platform, 3)
+    shard = cardholders[0].shard
+    engine = world.engine()
+    with revoked(world, "INSERT ON entries"):
+        world.accept([(each, world.clearing(each, "T", 10)) for each in cardholders])
+        while engine.stopped_queues() == 0:
+            assert world.drain(engine) == []
+        before = {row[3] for row in stalls(world)}
+        other = (shard + 1) % inbox.SHARDS
+        with psycopg.connect(world.url) as outsider:
+            outsider.execute("SELECT FROM inbox_shards WHERE shard = %s FOR UPDATE", [shard])
+            for _ in range(20):
+                engine.step(Lane.LIVE, [other, shard], lambda _: None)
+
+        assert engine.stopped_queues() == 1
+        assert {row[3] for row in stalls(world)} == before
+
+    assert len(drain_until(world, engine, len(cardholders))) == len(cardholders)
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])

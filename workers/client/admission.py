@@ -6,7 +6,7 @@ at the network, a clearing for example, is never refused.
 """
 
 from asyncio import Future
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -44,8 +44,9 @@ class Admission:
         """Measure with `clock`, in seconds; `now` is the time by which `decideBy` passes."""
         self._now: Final = now
         self._clock: Final = clock
-        # When the undecided events were submitted, in this order, without those overtaken.
-        self._queue: Final[dict[Future[Any], float]] = {}
+        # When the undecided events were submitted, in this order, without those overtaken. In a
+        # dict, to find the first after many were removed takes as long as they are many.
+        self._queue: Final[OrderedDict[Future[Any], float]] = OrderedDict()
         self._undecided = 0  # With those overtaken.
         self._decided: Final[deque[float]] = deque()  # In the last second.
         self._tried_at = float("-inf")  # When the last authorizations were admitted.

@@ -20,10 +20,11 @@ _POLL_WITHOUT_REDIS_S: Final = 0.003
 _POLL_SHARE: Final = 0.25
 _PATIENCE_S: Final = 1.0  # How long a reply may take before its outcome is looked up.
 _PATIENCE_UNDER_LOAD_S: Final = 5.0  # The same while replies to other messages arrive.
-# The same of a few messages, for a while after a reply was lost: a worker may have lost Redis.
+# The same for a while after a reply was lost, of as many messages at a time: a worker may have lost
+# Redis. Many would be looked up before their replies had a chance.
 _PATIENCE_AFTER_LOSS_S: Final = 0.02
 _LOSS_LASTS_S: Final = 30.0
-_FEW: Final = 100
+_AFTER_LOSS: Final = 100
 
 
 class OutcomeLookup:
@@ -44,11 +45,17 @@ class OutcomeLookup:
     async def poll(self) -> None:
         """Wait a moment, then look up what is overdue."""
         await asyncio.sleep(self._interval_s())
+        began = monotonic()
         self._pending.forget_abandoned()
-        overdue = self._pending.take_overdue(self._patience_s())
+        patience_s = self._patience_s()
+        is_suspicious = began - self._lost_at < _LOSS_LASTS_S and patience_s > 0
+        overdue = (
+            self._pending.take_overdue(_PATIENCE_AFTER_LOSS_S, _AFTER_LOSS)
+            if is_suspicious
+            else self._pending.take_overdue(patience_s)
+        )
         if not overdue:
             return
-        began = monotonic()
         try:
             async with self._autocommit.connect() as outer:
                 connection = await driver_async(outer)
@@ -59,8 +66,9 @@ class OutcomeLookup:
         finally:
             self._look_s = monotonic() - began
         DATABASE.succeeded()
-        if self._pending.resolve(outcomes.items()):
-            self._lost_at = monotonic()
+        # After a short time, the reply may only be late.
+        if self._pending.resolve(outcomes.items()) and patience_s > 0 and not is_suspicious:
+            self._lost_at = began
 
     def _interval_s(self) -> float:
         """Return how long to wait before the next look: a moment while replies cannot arrive."""
@@ -75,8 +83,6 @@ class OutcomeLookup:
         """
         if not self._redis.is_available:
             return 0.0
-        if monotonic() - self._lost_at < _LOSS_LASTS_S and len(self._pending) <= _FEW:
-            return _PATIENCE_AFTER_LOSS_S
         if monotonic() - self._pending.last_reply_at < _PATIENCE_S:
             return _PATIENCE_UNDER_LOAD_S
         return _PATIENCE_S

@@ -2,10 +2,9 @@
 
 import asyncio
 from asyncio import Future
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
 from time import monotonic
 from typing import Any, Final
 
@@ -14,8 +13,9 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.errors import as_unavailable
 
-_LOOK_UP_LIMIT: Final = 1000  # Messages that one query looks up,
-_OF_BULK: Final = 100  # and of the bulk lane at least, if so many are overdue.
+LOOK_UP_LIMIT: Final = 1000
+"""Messages that one query looks up."""
+
 _LOOK_UP_BEFORE_S: Final = 0.25  # Before a deadline; or after half of the time, if that is later.
 _LOOK_UP_AGAIN_S: Final = 0.05
 
@@ -30,9 +30,6 @@ class _Pending:
     checked_at: float = field(default_factory=monotonic)  # When submitted, then last looked up.
 
 
-_CHECKED_AT: Final = attrgetter("checked_at")
-
-
 class PendingOutcomes:
     """The futures of accepted messages, resolved by a reply over Redis or by a look-up."""
 
@@ -41,8 +38,8 @@ class PendingOutcomes:
         self._reply_arrived: Final = asyncio.Event()
         self.last_reply_at = 0.0  # On the clock of `monotonic`.
 
-    def __len__(self) -> int:
-        return len(self._pending)
+    def __bool__(self) -> bool:
+        return bool(self._pending)
 
     def add(
         self, message: Message, outcome: "Future[Outcome]", report_by: float | None = None
@@ -86,25 +83,33 @@ class PendingOutcomes:
             async with asyncio.timeout(timeout_s):
                 await self._reply_arrived.wait()
 
-    def take_overdue(self, patience_s: float) -> list[Message]:
-        """Return messages to look up now, and give each another `patience_s`.
+    def take_overdue(self, patience_s: float, limit: int = LOOK_UP_LIMIT) -> list[Message]:
+        """Return at most `limit` messages to look up now, and give each another `patience_s`.
 
-        Of too many, those of the live lane first; of a lane those whose deadline is near, then
-        those that were not looked up for longest: what cannot be decided delays no others.
+        Those whose deadline is near come first, then those of the live lane, of which some of the
+        bulk lane keep a tenth free; of each those that were not looked up for longest. So what
+        cannot be decided delays no others.
         """
         now = monotonic()
-        overdue = [
-            pending
-            for pending in self._pending.values()
-            if pending.is_accepted
-            and (now - pending.checked_at >= patience_s or now >= pending.look_up_at)
-        ]
-        if len(overdue) > _LOOK_UP_LIMIT:
-            overdue = _most_urgent(overdue, now)
+        due: list[_Pending] = []
+        live: list[_Pending] = []
+        bulk: list[_Pending] = []
+        for pending in self._pending.values():
+            if not pending.is_accepted:
+                continue
+            if now >= pending.look_up_at:
+                due.append(pending)
+            elif now - pending.checked_at >= patience_s:
+                (live if pending.message.lane is Lane.LIVE else bulk).append(pending)
+        overdue = [*due, *live][: limit - min(limit // 10, len(bulk))]
+        overdue += bulk[: limit - len(overdue)]
         for pending in overdue:
             pending.checked_at = now
             if now >= pending.look_up_at:
                 pending.look_up_at = now + _LOOK_UP_AGAIN_S
+            # To the end: they are in the order in which they were looked up, or added.
+            key = pending.message.id
+            self._pending[key] = self._pending.pop(key)
         return [pending.message for pending in overdue]
 
     def forget_abandoned(self) -> None:
@@ -115,18 +120,6 @@ class PendingOutcomes:
     def abandon(self) -> None:
         """Cancel every future."""
         abandon(pending.outcome for pending in self._pending.values())
-
-
-def _most_urgent(overdue: Sequence[_Pending], now: float) -> list[_Pending]:
-    due = [pending for pending in overdue if pending.look_up_at <= now]
-    others = [pending for pending in overdue if pending.look_up_at > now]
-    for part in (due, others):
-        part.sort(key=_CHECKED_AT)
-    in_order = due + others
-    live = [pending for pending in in_order if pending.message.lane is Lane.LIVE]
-    bulk = [pending for pending in in_order if pending.message.lane is Lane.BULK]
-    del live[_LOOK_UP_LIMIT - min(_OF_BULK, len(bulk)) :]
-    return live + bulk[: _LOOK_UP_LIMIT - len(live)]
 
 
 def _look_up_at(now: float, report_by: float | None) -> float:

@@ -111,6 +111,7 @@ def retry(
     """
     from cardledger.ledger.messaging import rejections
     from cardledger.ledger.messaging.rejections import RETRY_LIMIT, Filter, Retries
+    from cardledger.ledger.storage import database_clock
 
     if bool(ids) == bool(reason):
         raise CommandError("name either rejections by ID, or a --reason", code=USAGE)
@@ -129,10 +130,10 @@ def retry(
         async def retry_page(
             connection: "AsyncConnection[Any]", which: Filter = which
         ) -> "tuple[list[Rejection], Retries]":
-            from datetime import UTC, datetime
-
             found = await rejections.find(connection, which, limit=RETRY_LIMIT)
-            return found, await rejections.retry(connection, found, key, now=datetime.now(UTC))
+            # An event without a time of its own is posted on the day of its receipt.
+            now = await database_clock.read_async(connection)
+            return found, await rejections.retry(connection, found, key, now=now)
 
         found, retries = run(data_dir, retry_page)
         accepted += len(retries.accepted)

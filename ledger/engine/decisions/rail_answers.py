@@ -20,6 +20,11 @@ class RailAnswers:
     def __init__(self, rail: FundingRail | None) -> None:
         self._rail: Final = rail
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a rail."""
+        return self._rail is not None
+
     def accepts_deposits(self) -> bool:
         """Return whether deposits are simulated: by the rail of a sandbox."""
         return self._rail is not None and self._rail.accepts_deposits()

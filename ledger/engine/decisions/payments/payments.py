@@ -195,8 +195,10 @@ class Payments:
             self._refuse_arrival(life, FailureReason.PAYMENT_APPROVAL_TIMED_OUT, because="TIMEOUT")
         else:
             self._proceed(life)
-            if life.payment is payment:  # No rail is connected: the step stays due until one is.
-                return Decided(life.message, OutcomeType.IGNORED, reason=OutcomeFlag.NOT_DUE)
+            if life.payment is payment:  # The rail has said nothing.
+                if not self._rail.is_connected:  # The step stays due until one is.
+                    return Decided(life.message, OutcomeType.IGNORED, reason=OutcomeFlag.NOT_DUE)
+                self._steps.wait(life, until=None)  # A message of the rail will tell.
         return life.applied()
 
     def _cancel(self, life: Life) -> Decided:

@@ -161,8 +161,8 @@ class PaymentSteps:
         for account in credited:
             self._recovery.recover(life.message, account)
 
-    def wait(self, life: Life, *, until: datetime) -> None:
-        """Let the schedule continue the payment at `until`."""
+    def wait(self, life: Life, *, until: datetime | None) -> None:
+        """Let the schedule continue the payment at `until`; None: a message will."""
         life.payment = replace(life.payment, due_at=until)
         self._keep(life)
 
