@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from urllib.parse import urlencode
 from uuid import UUID
 
 import psycopg
@@ -9,7 +10,9 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from tests.api.support import Api, new_tenant, ok
+from tests.api.test_transfers import scene_of
 from tests.console.person import Person, shown
+from tests.waiting import eventually
 
 HOSTILE = "<script>alert(1)</script>\u202eAda"
 GREATEST = 2**63 - 1
@@ -40,9 +43,22 @@ def account_of(card: dict[str, object]) -> str:
     return str(card["fundingSources"][0])  # type: ignore[index]
 
 
+def named(kind: str, name: str) -> str:
+    """Return the words of a row that say what its entry belongs to."""
+    return f"{kind} …{name[-12:]} Copy {name}"
+
+
+def booked_on(api: Api, account: str) -> list[str]:
+    """Return the public ids of the deposits and transfers of an account."""
+    found = ok(api.get("/transactions", accountIdentifier=account))["data"]
+    return [each["id"] for each in found if each["type"] != "CARD"]
+
+
 def test_the_statement_has_every_entry_with_the_balance_after_it(
-    person: Person, card: dict[str, object]
+    person: Person, api: Api, card: dict[str, object]
 ) -> None:
+    [deposit] = booked_on(api, account_of(card))
+
     page = main_of(shown(person.get(f"/accounts/{account_of(card)}")))
 
     rows = [
@@ -53,10 +69,28 @@ def test_the_statement_has_every_entry_with_the_balance_after_it(
     assert rows == [
         "3 pulled BISTRO card holds −2.50 35.00",  # noqa: RUF001 - a minus sign
         "2 pulled BISTRO card holds −12.50 37.50",  # noqa: RUF001
-        "1 deposited – sandbox funding +50.00 50.00",  # noqa: RUF001
+        f"1 deposited {named('deposit', deposit)} sandbox funding +50.00 50.00",
     ]
+    assert f'href="/console/search?{urlencode({"q": deposit})}"' in page
     figures = words_of(page.partition('<dl class="figures"')[2].partition("</dl>")[0])
     assert "available 35.00 held for clearings 0.00 owed 0.00" in figures
+
+
+def test_a_statement_leads_to_a_transfer_in_the_search(person: Person, api: Api) -> None:
+    scene = scene_of(api)
+    with scene.agent:
+        scene.asks(400)
+
+    def look() -> str | None:
+        page = main_of(shown(person.get(f"/accounts/{scene.destination}")))
+        return page if "transferred" in page else None
+
+    page = eventually(look)
+    [transfer] = booked_on(api, scene.destination)
+    assert named("transfer", transfer) in words_of(page)
+    link = re.search(r'href="(/console/search[^"]+)"', page)
+    assert link is not None
+    assert f"/transactions/{transfer}" in main_of(shown(person.http.get(link[1])))
 
 
 def test_a_statement_is_read_page_by_page(person: Person, card: dict[str, object]) -> None:

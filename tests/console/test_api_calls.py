@@ -140,6 +140,11 @@ def test_the_json_of_an_account_has_its_statement(
         (2, "PULLED", -1_250),
         (1, "DEPOSITED", 50_000),
     ]
+    [deposit] = ok(api.get("/transactions", accountIdentifier=account, type="INCOMING"))["data"]
+    assert [each["subject"] for each in lines] == [
+        {"kind": "CARD_TRANSACTION", "id": stories.tip, "source": None, "reference": None},
+        {"kind": "DEPOSIT", "id": deposit["id"], "source": None, "reference": None},
+    ]
     command = f"cardledger report statement --platform {api.tenant.platform_id} --account {account}"
     assert command in page
 

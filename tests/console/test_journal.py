@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -17,10 +18,11 @@ from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import journal
 from cardledger.schema.roles import Role
-from tests.api.support import Api, new_tenant, server
+from tests.api.support import Api, new_tenant, ok, server
 from tests.command_process import run_command
 from tests.console.person import Person, command_of, shown
-from tests.console.test_accounts import main_of, words_of
+from tests.console.test_accounts import booked_on, main_of, named, words_of
+from tests.console.test_api_calls import document_of
 from tests.databases import as_role
 from tests.system.support import environment
 from tests.waiting import eventually
@@ -40,10 +42,13 @@ def card(api: Api) -> dict[str, Any]:
 def entries_in(page: str) -> list[str]:
     bodies = main_of(page).partition("</thead>")[2].split("<tbody>")[1:]
     found = [words_of(body.partition("</tbody>")[0]) for body in bodies]
-    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |…\w+ Copy \S+ ", "", each) for each in found]
+    hidden = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |…\w+ Copy (?!Transaction)\S+ "
+    return [re.sub(hidden, "", each) for each in found]
 
 
-def test_an_entry_has_two_lines(person: Person, card: dict[str, Any]) -> None:
+def test_an_entry_has_two_lines(person: Person, api: Api, card: dict[str, Any]) -> None:
+    [deposit] = booked_on(api, card["fundingSources"][0])
+
     page = shown(person.get("/journal"))
 
     purchase = "&lt;script&gt;x&lt;/script&gt;⟨U+202E⟩bistro"
@@ -51,10 +56,53 @@ def test_an_entry_has_two_lines(person: Person, card: dict[str, Any]) -> None:
         f"cleared card holds 15.00 USD {purchase} network settlement 15.00",
         f"pulled customer 2.50 USD {purchase} card holds 2.50",
         f"pulled customer 12.50 USD {purchase} card holds 12.50",
-        "deposited sandbox funding 50.00 USD customer 50.00",
+        f"deposited sandbox funding 50.00 USD {named('deposit', deposit)} customer 50.00",
     ]
     assert f"/console/card-transactions/{card['purchase']}" in page
     assert f"/console/accounts/{card['fundingSources'][0]}" in page
+    assert f'href="/console/search?{urlencode({"q": deposit})}"' in page
+
+
+def test_what_stands_in_suspense_has_the_ids_of_its_messages(root: str, config: ApiConfig) -> None:
+    tenant = new_tenant(config.database_url)
+    with Api(root, tenant) as api, Person(root) as visitor:
+        visitor.log_in(tenant)
+        event = {
+            "type": "CLEARING_REVERSAL",
+            "source": "<b>visa</b>",
+            "reference": "of-parked",
+            "issuerTransactionToken": "suspense",
+            "cardId": api.active_card(balance=0)["id"],
+            "amount": 500,
+            "currency": "USD",
+        }
+        wrong = {"type": "CLEARING", "reference": "of-rejected", "currency": "EUR"}
+        for each in (event, event | wrong):
+            api.http.post(f"{api.root}/network-events", json=[each])
+        [parked] = ok(api.get("/parked-events"))["data"]
+        [rejection] = ok(api.get("/rejections"))["data"]
+
+        page = shown(visitor.get("/journal"))
+        freed = event | {"type": "CLEARING", "reference": "of-clearing"}
+        api.http.post(f"{api.root}/network-events", json=[freed])
+        after = [each for each in entries_in(shown(visitor.get("/journal"))) if "suspen" in each]
+
+    first, second = entries_in(page)
+    assert "<b>visa" not in main_of(page)
+    assert "rejection &lt;b&gt;visa&lt;/b&gt; of-rejected" in first
+    assert "parked event &lt;b&gt;visa&lt;/b&gt; of-parked" in second
+    assert f'data-copy="{rejection["id"]}"' in page
+    assert f'data-copy="{parked["id"]}"' in page
+    assert f'href="/console/search?{urlencode({"q": rejection["id"]})}"' in page
+    assert urlencode({"q": parked["id"]}) not in page  # The search does not look for it.
+    assert [each.split()[0] for each in after] == ["suspense", "suspended", "suspended"]
+    assert "suspense item &lt;b&gt;visa&lt;/b&gt; of-parked" in after[0]
+    assert document_of(page)[0]["subject"] == {
+        "kind": "REJECTION",
+        "id": rejection["id"],
+        "source": "<b>visa</b>",
+        "reference": "of-rejected",
+    }
 
 
 def test_pages_have_each_entry_once(person: Person, card: dict[str, Any]) -> None:  # noqa: ARG001

@@ -16,11 +16,13 @@ from cardledger.ledger.projections import accounts
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.queries.console import (
+    journal,
     platform_figures,
     platform_rates,
     purchase_history,
     purchase_messages,
     search,
+    statements,
 )
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.paging import Wanted
@@ -124,6 +126,15 @@ READERS: Final[dict[str, Reader]] = {
     ),
     "card": lambda connection, platform, _: cards.get(
         connection, platform_id=platform, card_id=KEY
+    ),
+    "statement": lambda connection, _, __: statements.page(
+        connection, account_id=KEY, before=9, until=NOW, limit=50
+    ),
+    "journal": lambda connection, platform, _: journal.page(
+        connection,
+        platform_id=platform,
+        filters=journal.JournalFilters(since=NOW - timedelta(minutes=15), until=NOW),
+        limit=50,
     ),
     "funding account": lambda connection, platform, _: accounts.get(
         connection, platform_id=platform, account_id=KEY

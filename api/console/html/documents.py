@@ -8,6 +8,7 @@ from fastapi import Request
 
 from cardledger.api.console.access.context import ConsoleContext
 from cardledger.api.console.html import rendering
+from cardledger.ledger.queries.console.entry_subjects import Subject
 from cardledger.ledger.queries.console.platform_figures import Depth
 from cardledger.ledger.queries.console.purchase_history import PurchaseHistory
 from cardledger.schema.wire.common import public_id, rfc3339
@@ -38,6 +39,20 @@ def events_call(
         {"data": [step.event.wire() for step in history.steps]},
         note=None if is_whole else _SOME_EVENTS.format(*shown),
     )
+
+
+def entry_subject(subject: Subject) -> Document:
+    """Return what an entry belongs to, as members of the entry."""
+    return {
+        "merchant": subject.descriptor,
+        "cardTransactionId": subject.card_transaction,
+        "subject": {
+            "kind": subject.kind,
+            "id": subject.id,
+            "source": subject.source,
+            "reference": subject.reference,
+        },
+    }
 
 
 def waiting(depths: Sequence[Depth]) -> list[Document]:

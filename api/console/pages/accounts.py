@@ -6,7 +6,7 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filters import PAGE_ROWS, Filters, Moment, Sent
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router
@@ -160,8 +160,7 @@ def _wire(line: Line, currency: str) -> dict[str, object]:
         "entry": line.version,
         "recordedAt": rfc3339(line.recorded_at),
         "event": line.event,
-        "merchant": line.descriptor,
-        "cardTransactionId": line.card_transaction,
+        **documents.entry_subject(line.subject),
         "otherAccount": line.other,
         "amount": amount(line.amount, currency),
         "balance": amount(line.balance, currency),

@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filters import Filters, Moment, Sent
 from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, redirect
@@ -161,8 +161,7 @@ def _wire(entry: Entry) -> dict[str, object]:
         "recordedAt": rfc3339(entry.recorded_at),
         "postedOn": entry.posted_on,
         "event": entry.event,
-        "merchant": entry.descriptor,
-        "cardTransactionId": entry.card_transaction,
+        **documents.entry_subject(entry.subject),
         "debit": _account(entry.debit),
         "credit": _account(entry.credit),
         "amount": amount(entry.amount, entry.currency),

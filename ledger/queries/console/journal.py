@@ -30,7 +30,13 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
-from cardledger.ledger.queries.console.statements import event_of
+from cardledger.ledger.queries.console.entry_subjects import (
+    COLUMNS,
+    JOINS,
+    Subject,
+    event_of,
+    subject_of,
+)
 from cardledger.ledger.storage.engines import is_cancelled
 from cardledger.ledger.storage.places import Place
 from cardledger.ledger.storage.snapshot_connections import limited
@@ -72,16 +78,15 @@ class Side:
 class Entry:
     """A balanced movement of `amount` minor units of `currency`.
 
-    `event` is that of the card transaction, or what else was booked; `card_transaction` its public
-    id, None: another thing. The numbers of its `place` are its sequence and its line.
+    `event` is that of the card transaction, or what else was booked. The numbers of its `place` are
+    its sequence and its line.
     """
 
     place: Place
     recorded_at: datetime
     posted_on: str
     event: str
-    descriptor: str | None
-    card_transaction: str | None
+    subject: Subject
     debit: Side
     credit: Side
     amount: int
@@ -119,25 +124,19 @@ class _Account:
     currency: str
 
 
-_SPAN: Final = """
-    SELECT e.*, f.kind AS event, t.id IS NOT NULL AS is_purchase, t.descriptor
+_SPAN: Final = f"""
+    SELECT e.recorded_at, e.line, e.posted_on, e.debit_account_id, e.credit_account_id, e.amount,
+        {COLUMNS}
     FROM (
         SELECT recorded_at, subject_id, sequence, line, customer_id, posted_on, debit_account_id,
             credit_account_id, account_id, amount
         FROM entries
         WHERE recorded_at > :low AND recorded_at <= :high
             AND (recorded_at, subject_id, sequence, line) < (:high, :id, :sequence, :line)
-            {conditions}
+            {{conditions}}
         ORDER BY recorded_at DESC, subject_id DESC, sequence DESC, line DESC LIMIT :limit
     ) e
-    LEFT JOIN LATERAL (
-        SELECT id, descriptor FROM card_transactions
-        WHERE id = e.subject_id AND customer_id = e.customer_id LIMIT 1
-    ) t ON true
-    LEFT JOIN LATERAL (
-        SELECT kind FROM card_transaction_events
-        WHERE card_transaction_id = t.id AND sequence = e.sequence LIMIT 1
-    ) f ON true
+    {JOINS}
     ORDER BY e.recorded_at DESC, e.subject_id DESC, e.sequence DESC, e.line DESC
 """
 _OF_ACCOUNTS: Final = "(debit_account_id = ANY(:{0}) OR credit_account_id = ANY(:{0}))"
@@ -313,13 +312,13 @@ def _entry(row: Any, chart: Mapping[Id, _Account]) -> Entry:  # noqa: ANN401 - a
     debit, credit = chart.get(row.debit_account_id), chart.get(row.credit_account_id)
     known = debit or credit
     assert known is not None, "an entry has an account of the chart on a side"
+    accounts = [each.kind for each in (debit, credit) if each]
     return Entry(
         place=Place(at=row.recorded_at, id=row.subject_id, numbers=(row.sequence, row.line)),
         recorded_at=row.recorded_at,
         posted_on=row.posted_on.isoformat(),
-        event=event_of(row, *(each.kind for each in (debit, credit) if each)),
-        descriptor=row.descriptor,
-        card_transaction=public_id("CardTransaction", row.subject_id) if row.is_purchase else None,
+        event=event_of(row, *accounts),
+        subject=subject_of(row, *accounts),
         debit=_side(debit, row.debit_account_id),
         credit=_side(credit, row.credit_account_id),
         amount=row.amount,

@@ -46,6 +46,8 @@ _TABLES: Final[tuple[tuple[str, Table], ...]] = (
     ("WebhookEndpoint", tables.webhook_endpoints),
     ("Rejection", tables.rejections),
 )
+RESOURCES: Final = frozenset(name for name, _ in _TABLES)
+"""What is found by its public id."""
 
 NOT_FOUND: Final = "Nothing of this platform has this id or name."
 NEEDS_KIND: Final = (
@@ -105,7 +107,7 @@ async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> F
     if named is not None:
         resource = named[1]
         hits = [hit async for hit in _by_id(connection, platform_id, resource, named[2])]
-        is_read = resource is None or any(resource == name for name, _ in _TABLES)
+        is_read = resource is None or resource in RESOURCES
         return Found(
             hits=hits,
             hint=NEEDS_KIND if resource is None else NOT_FOUND,

@@ -12,9 +12,15 @@ from sqlalchemy import BindParameter, bindparam, text
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.queries.console.entry_subjects import (
+    COLUMNS,
+    JOINS,
+    Subject,
+    event_of,
+    subject_of,
+)
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.common import public_id
 
 _ID: Final = tables.entries.c.subject_id.type
 
@@ -24,14 +30,13 @@ class Line:
     """An entry on the account: `amount` in minor units, negative when it debits the account.
 
     `event` is that of the card transaction, or what else was booked. `other` is the account on the
-    other side: of the chart, or CUSTOMER. `card_transaction` is its public id, None: another thing.
+    other side: of the chart, or CUSTOMER.
     """
 
     version: int
     recorded_at: datetime
     event: str
-    descriptor: str | None
-    card_transaction: str | None
+    subject: Subject
     other: str
     amount: int
     balance: int
@@ -48,10 +53,10 @@ class Page:
 # The other side of an entry on the account of a customer is an account of the chart, except where
 # money goes from one account to another at once.
 _LINES: Final = text(
-    """
-    SELECT e.account_version, e.recorded_at, e.subject_id, e.amount, e.balance_after,
+    f"""
+    SELECT e.account_version, e.recorded_at, e.amount, e.balance_after,
         e.credit_account_id = e.account_id AS is_credit, coalesce(s.kind, 'CUSTOMER') AS other,
-        f.kind AS event, t.id IS NOT NULL AS is_purchase, t.descriptor
+        {COLUMNS}
     FROM (
         SELECT account_version, recorded_at, subject_id, sequence, customer_id, account_id,
             debit_account_id, credit_account_id, amount, balance_after
@@ -65,14 +70,7 @@ _LINES: Final = text(
             ELSE e.debit_account_id END
         LIMIT 1
     ) s ON true
-    LEFT JOIN LATERAL (
-        SELECT id, descriptor FROM card_transactions
-        WHERE id = e.subject_id AND customer_id = e.customer_id LIMIT 1
-    ) t ON true
-    LEFT JOIN LATERAL (
-        SELECT kind FROM card_transaction_events
-        WHERE card_transaction_id = t.id AND sequence = e.sequence LIMIT 1
-    ) f ON true
+    {JOINS}
     ORDER BY e.account_version DESC
     """
 )
@@ -138,32 +136,8 @@ def _line(row: Any) -> Line:  # noqa: ANN401 - a row
         version=row.account_version,
         recorded_at=row.recorded_at,
         event=event_of(row, row.other),
-        descriptor=row.descriptor,
-        card_transaction=(
-            public_id("CardTransaction", row.subject_id) if row.is_purchase else None
-        ),
+        subject=subject_of(row, row.other),
         other=row.other,
         amount=row.amount if row.is_credit else -row.amount,
         balance=row.balance_after,
     )
-
-
-_EVENTS: Final = {
-    "TRANSFERS": "TRANSFERRED",
-    "OUTBOUND_CLEARING": "PAYMENT_SENT",
-    "INBOUND_CLEARING": "PAYMENT_RECEIVED",
-    "FX": "CONVERTED",
-    "SUSPENSE": "SUSPENDED",
-    "SANDBOX_FUNDING": "DEPOSITED",
-}
-"""What an entry of no card transaction was booked for, by the account of the chart."""
-
-
-def event_of(row: Any, *kinds: str) -> str:  # noqa: ANN401 - a row
-    """Return what an entry was booked for: the event of a card transaction, or else.
-
-    `kinds` are accounts of the chart on either side of it.
-    """
-    if row.event is not None:
-        return str(row.event)
-    return next((_EVENTS[kind] for kind in kinds if kind in _EVENTS), "BOOKED")
