@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from html import unescape
+from html import escape, unescape
 
 import psycopg
 import pytest
@@ -21,7 +21,7 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, LoopWatch, made, new_tenant, ok, server
 from tests.console.person import Person, command_of, shown, url_in
 from tests.console.stories import Stories, play
-from tests.console.test_accounts import main_of
+from tests.console.test_accounts import main_of, words_of
 from tests.waiting import eventually
 
 FIGURE = re.compile(r'data-figure="([^"]+)"><dt>[^<]+</dt><dd>([^<]+)</dd>')
@@ -134,6 +134,70 @@ def test_a_rejection_with_the_key_of_a_message_is_shown(person: Person, api: Api
     rejected = eventually(look).partition("Rejected with the same")[2]
     assert "console-reused" in rejected
     assert "mastercard" not in rejected  # The other sender's message has the same reference.
+    [rejection] = [each for each in ok(api.get("/rejections"))["data"] if each["source"] == "visa"]
+    assert rejection["reference"] == "console-reused"
+    assert f'data-copy="{rejection["id"]}"' in rejected
+    link = re.search(r'<td class="key"><span class="id"><a href="(/console/search[^"]+)"', rejected)
+    assert link is not None
+    assert f"/rejections/{rejection['id']}" in shown(person.http.get(link[1]))
+
+
+def test_what_waits_is_shown_with_what_it_waits_for(
+    person: Person, api: Api, database_url: DatabaseUrl
+) -> None:
+    event = {
+        "type": "AUTHORIZATION",
+        "source": "visa",
+        "reference": "waits-first",
+        "issuerTransactionToken": "waits",
+        "cardId": api.active_card()["id"],
+        "amount": 100,
+        "currency": "USD",
+    }
+    clearing = event | {"type": "CLEARING_REVERSAL", "reference": "waits-clearing"}
+    refund = event | {"type": "RETURN_REVERSAL", "reference": "<i>waits-return</i>"}
+    url = f"{api.root}/network-events"
+    for each in (event, clearing):
+        api.http.post(url, json=[each])
+    [purchase] = ok(api.get("/transactions", reference="waits", cardId=event["cardId"]))["data"]
+    path = f"/card-transactions/{purchase['id']}"
+
+    one = main_of(shown(person.get(path)))
+    api.http.post(url, json=[refund])
+    two = main_of(shown(person.get(path)))
+    parked = [
+        each for each in ok(api.get("/parked-events"))["data"] if each["cardId"] == event["cardId"]
+    ]
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "UPDATE parked SET body = jsonb_set(body::jsonb, '{more}', to_jsonb(repeat('x', %s)))"
+            " WHERE issuer_transaction_token = 'waits'",
+            [purchase_messages.BODY_BYTES],
+        )
+    large = main_of(shown(person.get(path)))
+    api.http.post(url, json=[event | {"type": "CLEARING", "reference": "waits-no-more"}])
+    applied = main_of(shown(person.get(path)))
+
+    assert "1 parked: waits for an earlier message" in one
+    assert "2 parked: wait for an earlier message" in two
+    assert "1 parked: waits for" in applied
+    assert [each["reference"] for each in parked] == ["<i>waits-return</i>", "waits-clearing"]
+    rows = [
+        f"visa {escape(each['reference'])} {{}} {each['id']} Copy {each['id']}" for each in parked
+    ]
+    types = ["return reversal return", "clearing reversal clearing"]
+    assert parked_in(two) == [row.format(each) for row, each in zip(rows, types, strict=True)]
+    assert parked_in(large) == [row.format("– –") for row in rows]  # noqa: RUF001 - a dash
+    assert all(f'data-copy="{each["id"]}"' in two for each in parked)
+    assert all(f'datetime="{each["createdAt"][:19]}' in two for each in parked)
+    assert parked_in(applied) == parked_in(large)[:1]
+
+
+def parked_in(page: str) -> list[str]:
+    """Return the words of the rows of parked messages, without the time."""
+    table = page.partition('aria-label="Parked messages"')[2].partition("</table>")[0]
+    rows = table.partition("<tbody>")[2].split("<tr>")[1:]
+    return [words_of(row).partition(":")[2][6:] for row in rows]
 
 
 def test_an_identifier_is_copied_as_it_is(person: Person, api: Api) -> None:
@@ -254,8 +318,8 @@ def test_messages_that_are_left_out_are_said(
     earlier = "those that caused earlier events are left out"
     assert [earlier in page for page in (whole, newest)] == [False, True]
     assert "More than" not in two
-    assert "2 parked" in two
-    assert "More than 1 parked" in more
+    assert "2 parked: wait for" in two
+    assert "More than 1 parked: wait for" in more
     assert "The newest 50 rejections." in rejections
     assert "rejections.</p>" not in two
 

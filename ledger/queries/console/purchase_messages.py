@@ -7,12 +7,12 @@ duplicate the record keeps the id alone, in a table without an index: none is re
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import bindparam, func, select, text, tuple_
+from sqlalchemy import Text, bindparam, case, cast, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.messaging.inbox import UNROUTED
@@ -21,6 +21,7 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.common import public_id
+from cardledger.schema.wire.network_events import EventType
 
 MESSAGE_LIMIT: Final = 50
 """Messages of each kind that are returned, the newest."""
@@ -74,12 +75,34 @@ class RejectedMessage:
     has_token: bool = False
 
 
+_WAITS_FOR: Final[Mapping[str, EventType]] = {
+    EventType.AUTHORIZATION_ADVICE: EventType.AUTHORIZATION,
+    EventType.AUTHORIZATION_EXPIRY: EventType.AUTHORIZATION,
+    EventType.AUTHORIZATION_REVERSAL: EventType.AUTHORIZATION,
+    EventType.CLEARING_REVERSAL: EventType.CLEARING,
+    EventType.RETURN_REVERSAL: EventType.RETURN,
+}
+"""What a message waits for, by its type: the rule is `core.card_transaction.waits`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedMessage:
-    """A message that waits for an earlier one of the same purchase."""
+    """A message that waits for an earlier one of the same purchase.
+
+    `source` and `reference` are those of its outcome. `type` is None where its body is larger than
+    `BODY_BYTES`, or is no event that the ledger parks.
+    """
 
     id: Id
+    source: str | None
+    reference: str | None
     received_at: datetime
+    type: str | None = None
+
+    @property
+    def waits_for(self) -> str | None:
+        """The type of the earlier message; None: it is not known."""
+        return _WAITS_FOR.get(self.type or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +129,12 @@ class PurchaseMessages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnparsedMessages:
-    """What `parse` finds the messages about a purchase in; `with_card` has each with its body."""
+    """What `parse` finds the messages about a purchase in: some have their bodies beside them."""
 
     applied: Sequence[AppliedMessage]
     by_reference: Sequence[RejectedMessage]
     with_card: Sequence[tuple[RejectedMessage, str]]
-    parked: Sequence[ParkedMessage]
+    parked: Sequence[tuple[ParkedMessage, str | None]]
     card: str
     token: str
     is_capped: bool
@@ -151,7 +174,10 @@ def parse(unparsed: UnparsedMessages) -> PurchaseMessages:
     return PurchaseMessages(
         applied=unparsed.applied,
         rejected=rejected[:MESSAGE_LIMIT],
-        parked=unparsed.parked[:MESSAGE_LIMIT],
+        parked=[
+            replace(message, type=_parked_type(body))
+            for message, body in unparsed.parked[:MESSAGE_LIMIT]
+        ],
         is_capped=unparsed.is_capped,
         has_more_rejected=len(rejected) > MESSAGE_LIMIT,
         has_more_parked=len(unparsed.parked) > MESSAGE_LIMIT,
@@ -303,20 +329,37 @@ async def _with_card(
 
 def _names(body: str, card: str, token: str) -> bool:
     """Return whether the message `body`, of whatever form, names `card` and `token`."""
+    sent = _parsed(body)
+    return sent.get("cardId") == card and sent.get("issuerTransactionToken") == token
+
+
+def _parked_type(body: str | None) -> str | None:
+    """Return the type of the event `body`, if it is one that the ledger parks."""
+    found = None if body is None else _parsed(body).get("type")
+    return found if isinstance(found, str) and found in _WAITS_FOR else None
+
+
+def _parsed(body: str) -> Mapping[str, object]:
+    """Return the JSON object `body`; an empty one: it is something else."""
     try:
         sent = json.loads(body)
     except (ValueError, RecursionError):
-        return False
-    if not isinstance(sent, dict):
-        return False
-    return sent.get("cardId") == card and sent.get("issuerTransactionToken") == token
+        return {}
+    return sent if isinstance(sent, dict) else {}
 
 
 async def _parked(
     connection: AsyncConnection, resource: CardTransactionResource
-) -> Sequence[ParkedMessage]:
-    rows = await connection.execute(
-        select(_PARKED.id, _PARKED.received_at)
+) -> Sequence[tuple[ParkedMessage, str | None]]:
+    """Return what waits, each with its body unless it is a large one."""
+    body = cast(_PARKED.body, Text)  # JSON would be parsed where it is received, in the event loop.
+    waiting = (
+        select(
+            _PARKED.id,
+            _PARKED.customer_id,
+            _PARKED.received_at,
+            case((func.octet_length(body) <= BODY_BYTES, body)).label("body"),
+        )
         .where(
             _PARKED.customer_id == resource.customer_id,
             _PARKED.card_id == resource.card_id,
@@ -324,5 +367,23 @@ async def _parked(
         )
         .order_by(_PARKED.id.desc())
         .limit(MESSAGE_LIMIT + 1)
+        .subquery()
     )
-    return [ParkedMessage(**row) for row in rows.mappings()]
+    rows = await connection.execute(
+        select(
+            waiting.c.id, _OUTCOME.source, _OUTCOME.reference, waiting.c.received_at, waiting.c.body
+        )
+        .join_from(
+            waiting,
+            tables.outcomes,
+            (_OUTCOME.message_id == waiting.c.id) & (_OUTCOME.customer_id == waiting.c.customer_id),
+            isouter=True,
+        )
+        .order_by(waiting.c.id.desc())
+    )
+    found = list[tuple[ParkedMessage, str | None]]()
+    for row in rows.mappings():
+        values = dict(row)
+        text_of_body = values.pop("body")
+        found.append((ParkedMessage(**values), text_of_body))
+    return found
