@@ -33,8 +33,9 @@ from cardledger.install import (
     production,
     ready_file,
     redis_findings,
+    worker_findings,
 )
-from cardledger.install.findings import FAIL, OK, UNKNOWN, WARN, Finding
+from cardledger.install.findings import CONNECTION_NAME, FAIL, OK, UNKNOWN, WARN, Finding
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import connections, migrate
@@ -164,7 +165,7 @@ def _postgres(
         return
     try:
         yield from _hosts(url)
-        connection = connections.connect(url, autocommit=True)
+        connection = connections.connect(url, autocommit=True, application_name=CONNECTION_NAME)
     except psycopg.Error as error:
         yield _unanswered(url, error)
         yield _secret_key(settings, None)
@@ -208,6 +209,8 @@ def _database(
         yield from database_findings.of_schema(
             connection, is_running=is_running, for_production=for_production
         )
+        yield worker_findings.connected(connection, is_running=is_running)
+        yield worker_findings.locks(connection)
         yield database_findings.shown(
             "documents", lambda: document_findings.examine(connection, settings.documents_dir)
         )

@@ -10,6 +10,9 @@ FAIL: Final = "fail"
 UNKNOWN: Final = "?"
 """The state of what this login may not look at."""
 
+CONNECTION_NAME: Final = "cardledger doctor"
+"""The name of the connection of `cardledger doctor`, which is none of a process of the system."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cardledger.install.findings import FAIL, OK, WARN, Finding, NamedCheck
+from cardledger.install.findings import CONNECTION_NAME, FAIL, OK, WARN, Finding, NamedCheck
 from cardledger.schema import platform_views, roles
 from cardledger.schema.roles import Role
 from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
@@ -166,16 +166,16 @@ def _memberships(connection: psycopg.Connection[Any], role: Role) -> Iterator[st
 
 # --- what the processes run as --------------------------------------------------------------------
 
-_RUNNING: Final = """
+_RUNNING: Final = f"""
     SELECT DISTINCT usename FROM pg_stat_activity
     WHERE datname = current_database() AND starts_with(application_name, 'cardledger')
-        AND pid <> pg_backend_pid()
+        AND application_name <> '{CONNECTION_NAME}' AND pid <> pg_backend_pid()
 """
 
 
 def _running(connection: psycopg.Connection[Any]) -> set[str]:
     """Return the roles of the sessions of processes that run now."""
-    return {name for (name,) in connection.execute(_RUNNING)}
+    return {name for (name,) in connection.execute(_RUNNING.encode())}
 
 
 def _used(connection: psycopg.Connection[Any], *, is_running: bool, wrong: str) -> Finding:

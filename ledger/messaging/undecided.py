@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.messaging.canaries import Queue
 from cardledger.ledger.messaging.inbox import CANARIES_FROM
@@ -49,9 +49,19 @@ class Undecided:
 
 async def read_async(connection: AsyncConnection[Any], queues: Collection[Queue]) -> Undecided:
     """Return what waits in `queues`, and when the last message was decided; one statement."""
-    lanes = [int(lane) for lane, _ in queues]
-    shards = [shard for _, shard in queues]
-    row = await (await connection.execute(_READ, [lanes, shards, CANARIES_FROM])).fetchone()
+    return _undecided(await (await connection.execute(_READ, _arguments(queues))).fetchone())
+
+
+def read(connection: Connection[Any], queues: Collection[Queue]) -> Undecided:
+    """Do as `read_async` does, for a thread."""
+    return _undecided(connection.execute(_READ, _arguments(queues)).fetchone())
+
+
+def _arguments(queues: Collection[Queue]) -> list[Any]:
+    return [[int(lane) for lane, _ in queues], [shard for _, shard in queues], CANARIES_FROM]
+
+
+def _undecided(row: tuple[Any, ...] | None) -> Undecided:
     assert row is not None, "a SELECT without FROM has a row"
     at, oldest_received_at, last_decided_at = row
     return Undecided(at=at, oldest_received_at=oldest_received_at, last_decided_at=last_decided_at)

@@ -23,7 +23,7 @@ from cardledger.schema.wire.cards.card_transactions import CardTransactionResour
 from cardledger.schema.wire.common import CurrencyAmount, format_amount, public_id, rfc3339
 
 _RESOURCE: Final = "CardTransaction"
-_WHEN_SLOW: Final = "each look-up is by key, so look for locks and load with `cardledger doctor`"
+_WHEN_SLOW: Final = "each look-up is by key: look for locks and load in pg_stat_activity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
