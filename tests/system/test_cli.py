@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 from uuid import uuid4
 
 import psycopg
@@ -28,6 +29,7 @@ from tests.proxy import proxy_to, through
 from tests.system import support
 from tests.system.support import environment, run
 
+DOCS = Path(__file__).parents[2] / "docs"
 _HEAVY = ("alembic", "fastapi", "psycopg", "pydantic", "redis", "sqlalchemy", "uvicorn")
 
 
@@ -58,7 +60,7 @@ def test_help_names_every_command_in_whole_sentences() -> None:
 
 
 def test_the_document_of_the_interface_is_printed_as_it_is_checked_in() -> None:
-    checked_in = Path(__file__).parents[2] / "docs" / "openapi.json"
+    checked_in = DOCS / "openapi.json"
 
     assert run("openapi").stdout == checked_in.read_text(encoding="utf-8")
 
@@ -74,16 +76,18 @@ def test_help_and_version_import_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def _commands(command: object, words: str = "") -> Iterator[str]:
-    """Yield the words that start each command."""
+def _commands(command: Any, words: str = "") -> Iterator[tuple[str, list[str]]]:  # noqa: ANN401 - of Click
+    """Yield the words that start each command, and its options."""
     if isinstance(command, TyperGroup):
         for name, part in command.commands.items():
             yield from _commands(part, f"{words} {name}".strip())
     else:
-        yield words
+        options = [part for part in command.params if part.param_type_name == "option"]
+        yield words, [name for part in options for name in (*part.opts, *part.secondary_opts)]
 
 
-COMMANDS = list(_commands(typer.main.get_command(cli.app)))
+OPTIONS = dict(_commands(typer.main.get_command(cli.app)))
+COMMANDS = list(OPTIONS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -112,6 +116,7 @@ def test_a_usage_error_of_any_command_exits_with_2(command: str, tmp_path: Path)
         ("submit /no/such/file", "cannot read /no/such/file"),
         ("listen --forward-to x", "--forward-to takes a URL"),
         ("worker --only both", "'both' is not one of"),
+        ("breaks note nix --text known", "nix is not the id of a break"),
         ("webhooks show", "Missing argument"),
         ("webhooks show nix", "nix is not the id of a delivery or an endpoint"),
         ("webhooks test nix", "nix is not the id of a delivery or an endpoint"),
@@ -128,11 +133,48 @@ def test_a_wrong_value_exits_with_2(arguments: str, message: str, tmp_path: Path
 
 
 def test_the_page_of_commands_names_every_command_and_its_exit_codes() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `cardledger ([a-z -]+)`.*\|.*\| ([0-9, ]+) \|$", page, re.MULTILINE)
 
     assert {words for words, _ in rows} == set(COMMANDS)
     assert all({"0", "2"} <= set(codes.split(", ")) for _, codes in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_are_written_in_lower_case(command: str) -> None:
+    # typer takes the metavar for the name of an option whose parameter has the same letters.
+    names = [name for name in OPTIONS[command] if not re.fullmatch("-[a-z]|--[a-z0-9-]+", name)]
+
+    assert not names
+
+
+def test_pages_call_commands_with_options_that_exist() -> None:
+    called = [
+        (page.name, line, OPTIONS[command], re.findall(r"(?<=\s)--[A-Za-z-]+", line))
+        for page in [DOCS.parent / "README.md", *DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")]
+        for line in _CALL.findall(page.read_text(encoding="utf-8").replace("\\\n", ""))
+        if (command := _command_of(line)) is not None
+    ]
+    wrong = [
+        (page, line)
+        for page, line, options, named in called
+        if not {"--help", *options}.issuperset(named)
+    ]
+
+    assert len(called) > 100
+    assert not wrong
+
+
+_CALL: Final = re.compile(r"(?:^|[`\s])cardledger ([a-z]+[ `\n][^`\n#|]*)", re.MULTILINE)
+
+
+def _command_of(line: str) -> str | None:
+    """Return the command that `line` calls: its first words, without a default one of a group."""
+    words = line.split()
+    for count in (2, 1):
+        if (command := " ".join(words[:count])) in OPTIONS:
+            return command
+    return {"close": "close prepare", "platform": "platform create"}.get(words[0])
 
 
 def test_completion_offers_the_commands() -> None:

@@ -219,7 +219,7 @@ def assign(
 def note(
     key: Key,
     *,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="What is known.")],
+    text: Annotated[str, typer.Option("--text", metavar="TEXT", help="What is known.")],
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
