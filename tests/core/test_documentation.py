@@ -159,6 +159,23 @@ def test_compose_starts_with_the_example_and_with_nothing_else_accepted(
     assert {hazard.name for hazard in accepted} == {of_compose, *of_example.split(",")}
 
 
+def test_compose_hands_the_settings_of_the_example_to_every_process() -> None:
+    services = parts_of("services")
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    common = COMPOSE.partition("x-app-environment: &app-environment\n")[2].partition("\n\n")[0]
+    processes_of_image = [name for name, text in services.items() if "\n    <<: *app\n" in text]
+
+    assert processes_of_image == ["migrate", "api", "worker", "webhooks"]
+    for name in processes_of_image:
+        environment = services[name].partition("\n    environment:\n")[2]
+        lines = [line for line in environment.splitlines() if not line.lstrip().startswith("#")]
+        assert lines[0] == "      <<: *app-environment", name
+    for key in ("SECRET_KEY", "FORMER_SECRET_KEYS", "NEXT_SECRET_KEY", "SANDBOX"):
+        assert re.search(rf"^  CARDLEDGER_{key}: \$\{{CARDLEDGER_{key}:", common, re.MULTILINE)
+    for variable in re.findall(r"^(\w+)=", example, re.MULTILINE):
+        assert f"${{{variable}:" in COMPOSE, variable
+
+
 def test_images_are_pinned_by_digest() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     images = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
