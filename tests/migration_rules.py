@@ -291,12 +291,11 @@ def revisions() -> list[Script]:
 
 def problems_of(revision: Script) -> list[str]:
     """Return what forbids to apply `revision` while the previous release runs."""
-    before = revision.down_revision or "base"
     oldest_head = getattr(revision.module, "oldest_head", None)
     earlier = [each for each in revisions() if each.revision < revision.revision]
     found = problems(
         _upgrade_of(revision),
-        _printed(command.downgrade, f"{revision.revision}:{before}"),
+        _downgrade_of(revision),
         is_contract=oldest_head is not None,
         checked=checked_columns(map(_upgrade_of, earlier)),
     )
@@ -307,6 +306,21 @@ def problems_of(revision: Script) -> list[str]:
     if oldest_head is not None and oldest_head not in known:
         found.append(f"oldest_head is {oldest_head!r}, which is no revision before this one")
     return found
+
+
+def may_refuse_its_downgrade(revision: Script) -> bool:
+    """Return whether the downgrade of `revision` looks at the data, and fails where they forbid it.
+
+    A function that it puts back may raise later; `functions.change` fails for another body only.
+    """
+    return any(
+        "RAISE EXCEPTION" in each.text and not each.text.startswith("DO $change$")
+        for each in statements(_downgrade_of(revision))
+    )
+
+
+def _downgrade_of(revision: Script) -> str:
+    return _printed(command.downgrade, f"{revision.revision}:{revision.down_revision or 'base'}")
 
 
 @cache

@@ -1,8 +1,18 @@
 """The revisions of this release can be applied while the previous one runs."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests.migration_rules import EXEMPT, checked_columns, problems, problems_of, revisions
+from tests.migration_rules import (
+    EXEMPT,
+    checked_columns,
+    may_refuse_its_downgrade,
+    problems,
+    problems_of,
+    revisions,
+)
 
 LAST_WITH_A_STOP = "0012"
 """The newest revision of the first release: nothing ran before it."""
@@ -14,6 +24,16 @@ def test_every_revision_can_be_applied_while_the_previous_release_runs() -> None
     }
 
     assert not {revision: wrong for revision, wrong in found.items() if wrong}
+
+
+def test_the_page_of_deployments_names_every_revision_that_may_refuse_its_downgrade() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text(encoding="utf-8")
+    table = page.partition("| revision | is not removed while, or once |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| (\d{4}) \| .+ \|$", table, re.MULTILINE)
+
+    refusing = [each.revision for each in revisions() if may_refuse_its_downgrade(each)]
+
+    assert named == refusing[::-1]
 
 
 @pytest.mark.parametrize(
