@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.schema import ids, migrate, platform_views, roles
+from cardledger.schema import ids, location, migrate, platform_views, roles
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 
@@ -121,6 +121,11 @@ def as_role(url: str, role: Role) -> DatabaseUrl:
     if not database or suffix not in set(Role):
         return given
     return given.with_user(f"{database}_{role}", PASSWORD)
+
+
+def as_psql(url: str) -> psycopg.Connection[Any]:
+    """Return a connection as `psql` opens it, which does not know the schema of the tables."""
+    return psycopg.connect(location.without_options(url), autocommit=True)
 
 
 def as_platform(url: str, platform_id: Id | None = None) -> psycopg.Connection[Any]:

@@ -38,6 +38,7 @@ from tests.api.support import (
 from tests.api.test_beneficial_owners import add, business
 from tests.api.test_verifications import ADDRESS, COMPLETE, kinds, submit
 from tests.connection_guard import GuardedApp
+from tests.databases import as_psql
 from tests.files import PASSPORT, PDF, form, jpeg, pdf_of, png
 from tests.waiting import eventually
 
@@ -150,8 +151,8 @@ def test_the_documented_statement_puts_a_large_file_together(api: Api, database_
     page = Path("docs/documents.md").read_text(encoding="utf-8")
     statement = page.partition("```sql\n")[2].partition("```")[0]
 
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(statement.encode())
+    with as_psql(database_url) as owner:
+        owner.execute(statement.encode())
 
     assert pieces(database_url) == 0
     assert [stored_file(database_url, document) for document in stored] == files

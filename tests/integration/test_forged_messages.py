@@ -30,6 +30,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id
+from tests.databases import as_psql
 from tests.waiting import eventually
 from tests.world import INBOX_KEY, RAIL, Cardholder, World, open_world, outcomes_of
 
@@ -186,7 +187,7 @@ def test_messages_of_the_ledger_itself_prove_no_key_right(world: World, platform
 def test_a_message_that_was_refused_by_mistake_is_accepted_again(
     world: World, platform: Id, worker: Engine
 ) -> None:
-    [statement] = re.findall(r"```sql\n(INSERT INTO inbox.*?)```", KEYS.read_text(), re.DOTALL)
+    [statement] = re.findall(r"```sql\n(.*?INSERT INTO inbox.*?)```", KEYS.read_text(), re.DOTALL)
     cardholder = world.cardholder(platform)
     mistaken = Engine(world.database, key=WRONG_KEY, rail=RAIL, batch_size=500)
     insert(world, inbox.row_of(addressed(cardholder, world.deposit(cardholder, 1)), WRONG_KEY))
@@ -196,7 +197,8 @@ def test_a_message_that_was_refused_by_mistake_is_accepted_again(
     assert world.balance(cardholder) == 1
 
     since = f"SELECT refused_at FROM forged_messages WHERE message_id = '{message.id.hex()}'"
-    world.connection.execute(statement.replace("'2026-11-23 10:00Z'", f"({since})").encode())
+    with as_psql(world.url) as owner:
+        owner.execute(statement.replace("'2026-11-23 10:00Z'", f"({since})").encode())
     world.drain(worker)
 
     assert world.balance(cardholder) == 101

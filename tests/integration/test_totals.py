@@ -27,7 +27,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema.roles import Role
 from cardledger.workers.books.totals import Totals
-from tests.databases import as_role, fresh_database
+from tests.databases import as_psql, as_role, fresh_database
 from tests.integration.workers import dead_redis, engine_with, working
 from tests.waiting import eventually
 from tests.world import Cardholder, World, open_world
@@ -308,7 +308,8 @@ def test_totals_can_be_made_again(world: World) -> None:
     world.process(world.engine(clock=lambda: past), [(holder, world.authorization(holder, "l", 7))])
     assert not world.verify().holds
 
-    world.connection.execute(made_again().encode())
+    with as_psql(world.url) as owner:
+        owner.execute(made_again().encode())
     assert summed(world) == (0, 0)
     add_all(world)
 
