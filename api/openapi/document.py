@@ -66,8 +66,8 @@ _ABOUT: Final = f"""\
 Customers, accounts and cards of a platform, and a sandbox that simulates the card network.
 
 Amounts are integers in minor units of their currency. Times are RFC 3339 in UTC. Ids are
-`<Type>:<uuid>`. Unknown fields are rejected. Every `POST` accepts an `Idempotency-Key`. Every error
-has the same body; its codes are listed with each operation.
+`<Type>:<uuid>`. Unknown fields are rejected. Every `POST` but `/network-events` accepts an
+`Idempotency-Key`. Every error has the same body; its codes are listed with each operation.
 
 A body of JSON has at most {MAX_BODY:,} bytes, {MAX_KEYS:,} keys and {MAX_DEPTH} levels, a query
 at most {MAX_PARAMETERS} parameters, a request at most {MAX_HEADERS} headers and, with its request
