@@ -110,7 +110,8 @@ events. `UnavailableError` and `ReplyTimeoutError` say that an event may have be
 `OverloadedError` says that no authorization was accepted, because they could not be decided by
 `decideBy`.
 
-**Over HTTP**, with a token that has the permission `INGEST`, in production too:
+**Over HTTP**, with a token that has the permission `INGEST`, in production too. In a sandbox the
+variables are those of the [README](../README.md#the-tip-by-hand):
 
 ```sh
 curl --user "$CLIENT_ID:$CLIENT_SECRET" --header 'Content-Type: {NDJSON}' \\
@@ -324,7 +325,7 @@ def _types(definitions: Json, common: set[str]) -> Iterator[str]:
         own = set(schema["properties"]) - common
         yield f"\n### {kind}\n\n{EVENT_MEANINGS[kind]}\n\n"
         if own:
-            yield from _fields(schema, own)
+            yield from _fields(schema, own, of_object="[object](#fields-of-every-event)")
             yield "\n"
         else:
             yield "No fields of its own.\n\n"
@@ -337,10 +338,15 @@ def _part(schema: Json) -> Iterator[str]:
     yield from _fields(schema, set(schema["properties"]))
 
 
-def _fields(schema: Json, names: set[str]) -> Iterator[str]:
+def _fields(schema: Json, names: set[str], *, of_object: str = "object, below") -> Iterator[str]:
     yield "| field | required | type | meaning |\n|---|---|---|---|\n"
     yield from _rows(
-        (f"`{name}`", "yes" if name in schema["required"] else "no", _type(field), _meaning(field))
+        (
+            f"`{name}`",
+            "yes" if name in schema["required"] else "no",
+            of_object if _is_object(field) else _type(field),
+            _meaning(field),
+        )
         for name, field in schema["properties"].items()
         if name in names
     )
@@ -353,12 +359,14 @@ def _meaning(field: Json) -> str:
     return f"{field['description']} Reserved: {', '.join(f'`{name}`' for name in reserved)}."
 
 
+def _is_object(field: Json) -> bool:
+    return "anyOf" in field or "$ref" in field
+
+
 def _type(field: Json) -> str:
-    """Return type and constraints of a field, in words."""
+    """Return type and constraints of a field that is no object, in words."""
     if "const" in field:
         return "one of the [types](#types)"
-    if "anyOf" in field or "$ref" in field:
-        return "object, below"
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
     return _TYPES[kinds[0]](field)
 
