@@ -89,9 +89,9 @@ def prepare(  # noqa: PLR0913 - the options of the command
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="Close although this is in the way: INBOX, PARKED, UNVERIFIED, DIFFERENCES,"
-            " SUSPENSE, UNPAID_DAY, MISSING_FILE, or a kind of break. May be repeated, each with a"
-            " --reason.",
+            help="Close although this is in the way: a kind that `close` lists, such as INBOX,"
+            " MISSING_FILE, MOVE_WITHOUT_LINE, UNBOOKED_LINE or a kind of break. May be repeated,"
+            " each with a --reason.",
             show_default=False,
         ),
     ] = None,
