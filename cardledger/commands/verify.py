@@ -60,7 +60,10 @@ def books(url: DatabaseUrl, progress: Progress | None = None) -> Report:
     try:
         return prove(engine, progress)
     except DBAPIError as error:
-        raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+        raise CommandError(
+            f"PostgreSQL failed during the verification: {error.orig}; nothing was recorded, run it"
+            " again"
+        ) from None
     finally:
         engine.dispose()
 
@@ -117,7 +120,10 @@ def _record(url: DatabaseUrl, report: Report) -> CommandError | None:
             file=sys.stderr,
         )
     except psycopg.Error as error:
-        return CommandError(f"this verification is not recorded: {error}")
+        return CommandError(
+            f"the verification has ended but is not recorded ({error}): run it again before a period"
+            " is closed"
+        )
     return None
 
 

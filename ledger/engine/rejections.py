@@ -265,7 +265,7 @@ def _suspend(connection: Connection[Any], messages: Sequence[Message], now: date
         raise
     except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
         _log.exception(
-            "what a quarantined event has moved is not in the books",
+            "quarantined event not booked in suspense; see finance.unapplied",
             message_ids=[str(message.id) for message in messages[:_NAMED]],
         )
 

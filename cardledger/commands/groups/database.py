@@ -48,7 +48,7 @@ def run(
         try:
             return asyncio.run(in_transaction(url))
         except DBAPIError as error:
-            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+            raise CommandError(f"PostgreSQL failed: {error.orig}") from None
 
 
 def inbox_key(data_dir: Path | None) -> "InboxKey":

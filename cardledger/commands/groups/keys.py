@@ -78,8 +78,7 @@ def _run(data_dir: Path | None, work: "Work") -> "Status":
                 return work(connection, key)
         except psycopg.Error as error:
             raise CommandError(
-                f"PostgreSQL gave up: {error}; what was sealed again stays, so run the command"
-                " again"
+                f"PostgreSQL failed: {error}; what was sealed again stays, so run the command again"
             ) from None
 
 

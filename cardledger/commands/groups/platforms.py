@@ -294,7 +294,7 @@ def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Res
         try:
             return asyncio.run(run(url))
         except DBAPIError as error:
-            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+            raise CommandError(f"PostgreSQL failed: {error.orig}") from None
 
 
 def _as_dict(platform: "PlatformSummary") -> dict[str, Any]:

@@ -81,7 +81,11 @@ def failing_with_usage(command: str) -> Iterator[None]:
         raise CommandError(str(error), code=USAGE) from None
     except Exception:  # noqa: BLE001 - else Python would end with 1
         traceback.print_exc()
-        raise CommandError(f"{command} failed; this is a defect", code=USAGE) from None
+        raise CommandError(
+            f"{command} failed by a defect of cardledger, and has changed nothing; report the"
+            " traceback above",
+            code=USAGE,
+        ) from None
 
 
 @contextmanager
