@@ -17,7 +17,7 @@ def _storm(  # noqa: PLR0913 - the options of the command
         float, typer.Option(metavar="M", help="How long faults strike.", min=0.05)
     ] = 5.0,
     rate: Annotated[
-        float, typer.Option(metavar="N", help="Calls a second, over all doors.", min=1)
+        float, typer.Option(metavar="N", help="Calls a second, over all interfaces.", min=1)
     ] = run.RATE,
     kind: Annotated[
         list[str] | None,

@@ -23,7 +23,7 @@ class Report:
     seconds: float
     acknowledged: int
     decided: int
-    doors: Mapping[str, int]  # Events with an outcome, by door.
+    interfaces: Mapping[str, int]  # Events with an outcome, by interface.
     retried: Mapping[str, int]
     skipped_sends: int
     wanted: Sequence[str]  # Kinds of faults.
@@ -59,7 +59,7 @@ class Report:
             yield f"did not strike: {', '.join(missing)}"
         if not struck:
             yield "no fault struck"
-        if unused := [door for door in REQUIRED if not self.doors.get(door)]:
+        if unused := [interface for interface in REQUIRED if not self.interfaces.get(interface)]:
             yield f"no event has an outcome that was sent by: {', '.join(unused)}"
         if not self.promises:
             yield "no promise was checked"
@@ -103,8 +103,8 @@ class Report:
             yield f"    ! {kind:34} DID NOT STRIKE: {why}"
         yield ""
         yield f"LOAD  {self.acknowledged:,} acknowledged, {self.decided:,} decided"
-        for door, count in sorted(self.doors.items()):
-            yield f"  {count:6,} x {door}"
+        for interface, count in sorted(self.interfaces.items()):
+            yield f"  {count:6,} x {interface}"
         for name, count in sorted(self.retried.items()):
             yield f"  {count:6,} x retried after {name}"
         if self.skipped_sends:

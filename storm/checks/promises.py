@@ -57,7 +57,9 @@ def lost(journal: Journal, record: Record) -> Promise:
         if sent.acknowledged is not None:
             promise.checked += 1
             if sent.key not in record.decisions and sent.key not in rejected_keys:
-                promise.fail(f"{sent.door} {sent.key}: acknowledged, neither decided nor rejected")
+                promise.fail(
+                    f"{sent.interface} {sent.key}: acknowledged, neither decided nor rejected"
+                )
     for message in record.accepted.values():
         if message.key[0] == canaries.SOURCE:
             continue  # The engine takes it out of its queue and leaves nothing behind.
@@ -87,9 +89,9 @@ _EFFECTS: Final = {
 """What requests over HTTP, repeated with one `Idempotency-Key`, do once, by their paths."""
 
 
-def doubled(system: System, journal: Journal, record: Record) -> Promise:
+def applied_twice(system: System, journal: Journal, record: Record) -> Promise:
     """Nothing was applied twice: not by message, and not by request."""
-    promise = Promise("doubled", checked=len(record.decisions))
+    promise = Promise("applied twice", checked=len(record.decisions))
     with system.connect() as connection:
         for message_id, count in connection.execute(_APPLIED_TWICE.encode()):
             promise.fail(f"message {message_id}: {count} facts")
@@ -126,13 +128,13 @@ def _never_succeeded(called: Sequence[Called]) -> bool:
     return bool(called) and all(call.answer is None for call in called)
 
 
-def told_late(journal: Journal) -> Promise:
+def approval_reported_late(journal: Journal) -> Promise:
     """No caller received an approval after its `decideBy`.
 
     Time in which the caller itself stood still, because the machine ran something else, does not
     count: it could not have received an answer.
     """
-    promise = Promise("told late")
+    promise = Promise("approval reported late")
     for sent in journal.events.values():
         for answer in sent.answers:
             if answer.decide_by is None:
@@ -165,7 +167,7 @@ def wrongly_rejected(journal: Journal, record: Record) -> Promise:
             reversal = reversals.get(sent.key)
             problem = _contradiction(sent, answer, record, reversal)
             if problem is not None:
-                promise.fail(f"{sent.door} {sent.key}: {problem}; {_described(reversal)}")
+                promise.fail(f"{sent.interface} {sent.key}: {problem}; {_described(reversal)}")
     for call in journal.calls:
         promise.checked += 1
         problem = _unexpected_status(call)

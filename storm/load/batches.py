@@ -1,4 +1,4 @@
-"""The doors that take several events at once: `POST /network-events`, `enqueue` in SQL, files.
+"""The interfaces that take several events at once: `POST /network-events`, `enqueue` in SQL, files.
 
 What is sent again is sent as it was, until each of its events has an outcome.
 """
@@ -22,7 +22,7 @@ from storm.load.population import Cardholder
 from storm.system import ENQUEUE, SUBMIT, System
 
 SHARES: Final = {"events over HTTP": 4, "enqueue": 4, "file": 1}
-"""How often each of these doors is used, relative to the others."""
+"""How often each of these interfaces is used, relative to the others."""
 
 EventOf = Callable[[Cardholder], dict[str, Any]]
 """Makes an event without a deadline."""
@@ -48,7 +48,7 @@ _UNDECIDED: Final = {None, "ACCEPTED"}
 
 
 class Batches:
-    """These doors; each sends a few events about one cardholder."""
+    """These interfaces; each sends a few events about one cardholder."""
 
     def __init__(self, system: System, *, event_of: EventOf, note: Note, retry: Retry) -> None:
         """Send events that `event_of` makes."""
@@ -59,10 +59,10 @@ class Batches:
         self._files_under_way = 0
 
     async def use(
-        self, door: str, cardholder: Cardholder, count: int, http: httpx2.AsyncClient
+        self, interface: str, cardholder: Cardholder, count: int, http: httpx2.AsyncClient
     ) -> None:
-        """Send `count` events through a door of `SHARES`; a file always has many."""
-        match door:
+        """Send `count` events through an interface of `SHARES`; a file always has many."""
+        match interface:
             case "events over HTTP":
                 await self._over_http(http, cardholder, count)
             case "enqueue":
@@ -71,10 +71,10 @@ class Batches:
                 await self._one_file(cardholder)
 
     def _noted(
-        self, cardholder: Cardholder, door: str, lane: Lane, count: int
+        self, cardholder: Cardholder, interface: str, lane: Lane, count: int
     ) -> tuple[list[dict[str, Any]], list[Sent]]:
         events = [self._event_of(cardholder) for _ in range(count)]
-        return events, [self._note(cardholder, event, door, lane) for event in events]
+        return events, [self._note(cardholder, event, interface, lane) for event in events]
 
     # --- HTTP ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How often each door is used, and what is sent through them."""
+"""How often each interface is used, and what is sent through them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,13 +20,13 @@ SHARES: Final = {
     "card closure": 1,
     "follow-up": 8,
     **batches.SHARES,
-    **payers.DOORS,
+    **payers.INTERFACES,
 }
-"""How often each door is used, relative to the others."""
+"""How often each interface is used, relative to the others."""
 
 
 REQUIRED: Final = ("live", "bulk", "credit", "follow-up", "events over HTTP", "enqueue")
-"""Doors that every storm uses, however short: each has a part of the load that is not small."""
+"""Interfaces that every storm uses, however short: each has a large part of the load."""
 
 
 def without_deadline(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The load: every door at once, at a steady rate, with callers who retry as the interface requires.
+"""The load: every interface at once, at a steady rate, with callers who retry as it requires.
 
 A caller retries with the same reference, or the same `Idempotency-Key`, until it receives an
 outcome. An authorization is retried with a fresh `decideBy`, because the first one has passed.
@@ -146,18 +146,18 @@ class Load:
         under_way: set[asyncio.Task[None]] = set()
         began = time.monotonic()
         number = 0
-        doors = list(SHARES)
+        interfaces = list(SHARES)
         weights = list(SHARES.values())
         while not self._stopping.is_set():
             number += 1
             await asyncio.sleep(max(began + number / self._rate - time.monotonic(), 0))
             # The choices come first, so that they are the same whatever is skipped.
-            door = self._chance.choices(doors, weights)[0]
+            interface = self._chance.choices(interfaces, weights)[0]
             cardholder = self._chance.choice(self._cardholders)
             if len(under_way) >= _UNDER_WAY_LIMIT:
                 self.skipped += 1
                 continue
-            task = asyncio.create_task(self._use(door, cardholder))
+            task = asyncio.create_task(self._use(interface, cardholder))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             task.add_done_callback(self._note)
@@ -171,16 +171,16 @@ class Load:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
 
-    async def _use(self, door: str, cardholder: Cardholder) -> None:
-        if door in payers.DOORS:
-            await self._payments.use(door)
-        elif door in batches.SHARES:
+    async def _use(self, interface: str, cardholder: Cardholder) -> None:
+        if interface in payers.INTERFACES:
+            await self._payments.use(interface)
+        elif interface in batches.SHARES:
             count = self._chance.randint(1, batches.EVENTS_LIMIT)
-            await self._batches.use(door, cardholder, count, self._http)
+            await self._batches.use(interface, cardholder, count, self._http)
         else:
-            await self._doors[door](self, cardholder)
+            await self._interfaces[interface](self, cardholder)
 
-    # --- doors ---------------------------------------------------------------------------------
+    # --- interfaces ------------------------------------------------------------------------------
 
     async def _live(self, cardholder: Cardholder) -> None:
         """Authorize, and often clear a little later; or clear without an authorization."""
@@ -313,7 +313,7 @@ class Load:
             card = cardholder.to_close.pop(0)
             await self._call("PATCH", f"/cards/Card:{card}", {"state": "CLOSED"})
 
-    _doors: Final[dict[str, Callable[["Load", Cardholder], Coroutine[Any, Any, None]]]] = {
+    _interfaces: Final[dict[str, Callable[["Load", Cardholder], Coroutine[Any, Any, None]]]] = {
         "live": _live,
         "bulk": _bulk,
         "http": _over_http,
@@ -340,13 +340,13 @@ class Load:
         self,
         cardholder: Cardholder,
         event: dict[str, Any],
-        door: str,
+        interface: str,
         *,
         lane: Lane = Lane.LIVE,
         deadline: bool = False,
     ) -> Answer | None:
         return await self._attempt(
-            self._sent(cardholder, event, door, lane), event, deadline=deadline
+            self._sent(cardholder, event, interface, lane), event, deadline=deadline
         )
 
     async def _attempt(self, note: Sent, event: dict[str, Any], *, deadline: bool) -> Answer | None:
@@ -369,7 +369,7 @@ class Load:
                 else:
                     [outcome] = await self._client.submit([event], lane=note.lane)
             except (UnavailableError, ReplyTimeoutError) as error:
-                self._journal.count_error(f"{note.door}: {type(error).__name__}")
+                self._journal.count_error(f"{note.interface}: {type(error).__name__}")
                 await self._back_off(note.attempts)
                 continue
             return self._note_answer(note, outcome, decide_by)
@@ -422,7 +422,7 @@ class Load:
             error = await attempt()
             if error is None:
                 return
-            self._journal.count_error(f"{notes[0].door}: {error}")
+            self._journal.count_error(f"{notes[0].interface}: {error}")
             await self._back_off(notes[0].attempts)
 
     @staticmethod
@@ -445,10 +445,12 @@ class Load:
     def _token(self) -> str:
         return f"{self._name}-T{self._next()}"
 
-    def _sent(self, cardholder: Cardholder, event: dict[str, Any], door: str, lane: Lane) -> Sent:
+    def _sent(
+        self, cardholder: Cardholder, event: dict[str, Any], interface: str, lane: Lane
+    ) -> Sent:
         key = (event["source"], event["reference"])
         customer = cardholder.owner.customer_id
-        return self._journal.add(Sent(key, door, customer, lane, dict(event), time.time()))
+        return self._journal.add(Sent(key, interface, customer, lane, dict(event), time.time()))
 
     def _event(
         self,

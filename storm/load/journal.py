@@ -38,7 +38,7 @@ class Sent:
     """An event with a key of its own, and all attempts to submit it."""
 
     key: Key
-    door: str
+    interface: str
     customer_id: Id
     lane: Lane
     body: Mapping[str, Any]  # Of the first attempt.
@@ -108,7 +108,7 @@ class Journal:
         with self._guard:
             events = [*self.events.values(), *self.reuses]
             silent = [
-                f"{sent.door} {sent.key}: no outcome after {sent.attempts} attempts"
+                f"{sent.interface} {sent.key}: no outcome after {sent.attempts} attempts"
                 for sent in events
                 if not sent.answers
             ]
@@ -120,12 +120,12 @@ class Journal:
             ]
 
     @property
-    def answered_by_door(self) -> dict[str, int]:
-        """How many events of each door have an outcome; requests over HTTP are a door of theirs."""
+    def answered_by_interface(self) -> dict[str, int]:
+        """How many events of each interface have an outcome; requests over HTTP are one of them."""
         with self._guard:
-            doors = Counter(sent.door for sent in self.events.values() if sent.answers)
-            doors["requests over HTTP"] = sum(call.answer is not None for call in self.calls)
-        return dict(doors)
+            interfaces = Counter(sent.interface for sent in self.events.values() if sent.answers)
+            interfaces["requests over HTTP"] = sum(call.answer is not None for call in self.calls)
+        return dict(interfaces)
 
     @property
     def acknowledged(self) -> int:

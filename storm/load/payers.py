@@ -15,8 +15,8 @@ from storm.system import System
 from tests.external_accounts import body as external_account
 from tests.external_accounts import info
 
-DOORS: Final = {"payout": 5, "quote": 6, "collection": 2, "payer's deposit": 3}
-"""How often each of these doors is used, relative to the others."""
+INTERFACES: Final = {"payout": 5, "quote": 6, "collection": 2, "payer's deposit": 3}
+"""How often each of these interfaces is used, relative to the others."""
 
 _PAYERS: Final = 8
 _OPENING: Final = 500_000
@@ -72,7 +72,7 @@ def _payer(api: httpx2.Client, number: int) -> Payer:
 
 
 class Payments:
-    """The doors of payers; what one of them does is chosen by `chance`."""
+    """The interfaces of payers; what one of them does is chosen by `chance`."""
 
     def __init__(self, payers: Sequence[Payer], chance: random.Random, call: Call) -> None:
         """Send requests with `call`."""
@@ -85,10 +85,10 @@ class Payments:
         for payer in self._payers:
             await self._fund(payer, _OPENING)
 
-    async def use(self, door: str) -> None:
-        """Send what one of `DOORS` is for."""
+    async def use(self, interface: str) -> None:
+        """Send what one of `INTERFACES` is for."""
         payer = self._chance.choice(self._payers)
-        match door:
+        match interface:
             case "payout":
                 await self._pay_out(payer)
             case "quote":

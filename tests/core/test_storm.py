@@ -113,7 +113,7 @@ def test_an_approval_reported_after_its_deadline_is_late(one: Answer, *, is_late
     event = sent("a", began=0, acknowledged=1)
     event.answers.append(one)
 
-    assert promises.told_late(journal_of(event)).broken == is_late
+    assert promises.approval_reported_late(journal_of(event)).broken == is_late
 
 
 def test_a_caller_that_stood_still_itself_received_no_late_answer() -> None:
@@ -122,10 +122,10 @@ def test_a_caller_that_stood_still_itself_received_no_late_answer() -> None:
     journal = journal_of(event)
 
     journal.stalls.append((2.5, 3.5))
-    assert promises.told_late(journal).broken == 1
+    assert promises.approval_reported_late(journal).broken == 1
 
     journal.stalls.append((1.0, 2.5))
-    assert promises.told_late(journal).broken == 0
+    assert promises.approval_reported_late(journal).broken == 0
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
         "seconds": 300.0,
         "acknowledged": 10,
         "decided": 9,
-        "doors": dict.fromkeys(REQUIRED, 1),
+        "interfaces": dict.fromkeys(REQUIRED, 1),
         "retried": {"HTTP: 503": 2},
         "skipped_sends": 0,
         "wanted": ["killed"],
@@ -384,7 +384,7 @@ def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
         ({"promises": [promises.Promise("lost")]}, "nothing to check: lost"),
         ({"promises": []}, "no promise was checked"),
         (
-            {"doors": dict.fromkeys(REQUIRED, 1) | {"enqueue": 0}},
+            {"interfaces": dict.fromkeys(REQUIRED, 1) | {"enqueue": 0}},
             "no event has an outcome that was sent by: enqueue",
         ),
         ({"not_struck": {"frozen": "no session waited"}}, "did not strike: frozen"),

@@ -1,4 +1,4 @@
-"""The doors of the storm that take several events read their answers to the end."""
+"""The interfaces of the storm that take several events read their answers to the end."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -37,7 +37,9 @@ def test_events_are_sent_again_until_each_has_an_outcome(
 
     assert _answered(notes(journal, 2), lines) == again
 
-    assert journal.answered_by_door["enqueue" if answered else "requests over HTTP"] == answered
+    assert (
+        journal.answered_by_interface["enqueue" if answered else "requests over HTTP"] == answered
+    )
     assert len(journal.unanswered()) == 2 - answered
     assert journal.acknowledged == len(lines)
 
@@ -57,4 +59,4 @@ def test_what_follows_an_authorization_leaves_what_it_says() -> None:
 
 def test_a_storm_requires_only_doors_that_it_uses() -> None:
     assert set(REQUIRED) <= SHARES.keys()
-    assert all(SHARES[door] >= 4 for door in REQUIRED)
+    assert all(SHARES[interface] >= 4 for interface in REQUIRED)

@@ -235,7 +235,7 @@ def test_one_payment_that_was_made_twice_breaks_a_promise(
 ) -> None:
     journal = calls(*(("/transfer-out", each) for each in statuses))
 
-    promise = promises.doubled(cast("System", system), journal, transfers(count))
+    promise = promises.applied_twice(cast("System", system), journal, transfers(count))
 
     assert promise.broken == broken, promise.examples
 
@@ -243,7 +243,7 @@ def test_one_payment_that_was_made_twice_breaks_a_promise(
 def test_a_door_at_which_nothing_succeeded_breaks_a_promise(system: Direct) -> None:
     journal = calls(("/transfer-out", [201]), ("/quotes", [409]), ("/quotes", [400]))
 
-    promise = promises.doubled(cast("System", system), journal, transfers(1))
+    promise = promises.applied_twice(cast("System", system), journal, transfers(1))
 
     assert promise.examples == [
         "/quotes: none of its requests succeeded, so that nothing was checked"

@@ -14,7 +14,7 @@ KINDS: Final = (
     "accounts locked by an outsider",
 )
 # A machine under the load of other tests can stop the caller itself past its deadline.
-NOT_JUDGED: Final = {"told late"}
+NOT_JUDGED: Final = {"approval reported late"}
 
 
 def test_a_small_storm_strikes_and_breaks_no_promise() -> None:
@@ -31,4 +31,4 @@ def test_a_small_storm_strikes_and_breaks_no_promise() -> None:
     checked = {promise.name: promise.checked for promise in report.promises}
     assert min(checked.values()) > 0, report.text()
     assert report.acknowledged > 100
-    assert all(report.doors.get(door) for door in REQUIRED), report.text()
+    assert all(report.interfaces.get(interface) for interface in REQUIRED), report.text()
