@@ -1,7 +1,7 @@
 """What an attack may do at most, and the comparison with what it did.
 
 Every limit is a `Measure`: a figure that was taken, and the most that it may be. An attack whose
-effect was not seen to strike is not a pass: it says nothing about the wall.
+effect was not seen to strike is not a pass: it says nothing about the control.
 """
 
 import math
@@ -113,7 +113,7 @@ class Refusals:
     def strike(self, *measures: Measure) -> Strike:
         """Return what the attack did.
 
-        A kind that was never refused for what it is says nothing about the wall: a request above a
+        A kind that was never refused for what it is says nothing about the control: a request above a
         limit of rates is refused by another one.
         """
         answered = Counter[int]()
