@@ -221,6 +221,17 @@ def discard_page(connection: Connection, *, limit: int, at: datetime) -> int:
     return ended
 
 
+def replaces_last_secret(former_secret_until: datetime | None, *, at: datetime) -> bool:
+    """Return whether a rotation takes the secret of the last one for lost, and replaces it."""
+    rotated = rotated_at(former_secret_until)
+    return rotated is not None and at - rotated < LOST_WITHIN
+
+
+def rotated_at(former_secret_until: datetime | None) -> datetime | None:
+    """Return when the secret was last rotated; None when no former secret is known."""
+    return None if former_secret_until is None else former_secret_until - FORMER_SECRET_LIFETIME
+
+
 async def rotate_secret(
     connection: AsyncConnection,
     *,
@@ -250,8 +261,7 @@ async def rotate_secret(
     row = rows.one_or_none()
     if row is None:
         return None
-    until = row.former_secret_until
-    is_lost = until is not None and until - at > FORMER_SECRET_LIFETIME - LOST_WITHIN
+    is_lost = replaces_last_secret(row.former_secret_until, at=at)
     secret = signatures.new_webhook_secret()
     own = ENDPOINT_SECRET.of(platform_id, endpoint_id)
     formerly = FORMER_ENDPOINT_SECRET.of(platform_id, endpoint_id)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from typing import NoReturn
 
@@ -301,7 +302,7 @@ def test_what_an_endpoint_has_missed_is_replayed(person: Person, api: Api, endpo
 
 def test_a_rotated_secret_is_shown_once(person: Person, endpoint: str) -> None:
     shown(act(person, endpoint, "rotate-secret"), 400)
-    form = sent(person, confirmed="yes")
+    form = sent(person, as_of=as_of(person, endpoint), confirmed="yes")
     path = f"/webhooks/endpoints/{endpoint}/rotate-secret"
 
     first, second = shown(person.post(path, form)), shown(person.post(path, form))
@@ -312,10 +313,73 @@ def test_a_rotated_secret_is_shown_once(person: Person, endpoint: str) -> None:
     assert "the secret was shown once" in second
 
 
+def test_a_rotation_is_not_repeated_by_the_form_of_another_person(
+    root: str, config: ApiConfig, api: Api, receiver: Receiver, endpoint: str
+) -> None:
+    path = f"/webhooks/endpoints/{endpoint}/rotate-secret"
+    with Person(root) as first, Person(root) as second:
+        for person in (first, second):
+            person.log_in(new_tenant(config.database_url, of=api.tenant))
+        stale = sent(second, as_of=as_of(second, endpoint), confirmed="yes")
+        page = shown(act(first, endpoint, "rotate-secret", confirmed="yes"))
+
+        answer = shown(second.post(path, stale))
+
+    [secret] = set(re.findall(r"whsec_[\w+/=-]+", page))
+    assert "the secret was shown once" in answer
+    assert "whsec_" not in answer
+    ok(api.post("/webhooks/test", {"endpointId": endpoint}))
+    last = receiver.received[-1]
+    assert Webhook(secret).verify(last.body, last.headers)
+
+
+def test_forms_of_one_state_that_are_sent_at_once_are_one_rotation(
+    person: Person, endpoint: str
+) -> None:
+    state = as_of(person, endpoint)
+    rotations = [sent(person, as_of=state, confirmed="yes") for _ in range(4)]
+    path = f"/webhooks/endpoints/{endpoint}/rotate-secret"
+
+    with ThreadPoolExecutor(len(rotations)) as pool:
+        pages = [shown(each) for each in pool.map(lambda form: person.post(path, form), rotations)]
+
+    assert sum("whsec_" in page for page in pages) == 1
+    assert sum("the secret was shown once" in page for page in pages) == 3
+
+
+def test_a_rotation_of_an_endpoint_that_has_changed_otherwise_is_refused(
+    person: Person, endpoint: str
+) -> None:
+    path = f"/webhooks/endpoints/{endpoint}/rotate-secret"
+    stale = sent(person, as_of=as_of(person, endpoint), confirmed="yes")
+    followed(person, act(person, endpoint, "disable"))
+
+    answers = [
+        shown(person.post(path, form), 409)
+        for form in (stale, stale | {"as_of": "yesterday"}, stale | {"as_of": ""})
+    ]
+
+    assert all("The endpoint has changed since this form was shown" in each for each in answers)
+
+
+def test_another_rotation_says_that_it_replaces_the_secret_of_the_last(
+    person: Person, endpoint: str
+) -> None:
+    page = f"/webhooks/endpoints/{endpoint}"
+    before = shown(person.get(page))
+
+    shown(act(person, endpoint, "rotate-secret", confirmed="yes"))
+
+    assert "Both sign for 24 hours." in before
+    after = shown(person.get(page))
+    assert "less than ten minutes ago" in after
+    assert "Both sign for 24 hours." not in after
+
+
 def test_a_rotated_secret_is_shown_when_the_page_cannot_be_read(
     person: Person, api: Api, receiver: Receiver, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    form = sent(person, confirmed="yes")
+    form = sent(person, as_of=as_of(person, endpoint), confirmed="yes")
 
     monkeypatch.setattr(SnapshotConnections, "snapshot", away)
     page = shown(person.post(f"/webhooks/endpoints/{endpoint}/rotate-secret", form))

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
@@ -37,6 +37,7 @@ _LATEST: Final = 10
 _STATES: Final = {"enable": "ENABLED", "disable": "DISABLED"}
 _REPLAYED_FROM: Final = timedelta(days=1)  # What the form of a replay begins with.
 _MOMENT: Final = TypeAdapter(Moment)
+_STATE: Final = TypeAdapter(AwareDatetime)
 _CHANGED: Final = (409, "The endpoint has changed since this form was shown; reload its page.")
 
 router = console_router()
@@ -110,19 +111,40 @@ async def rotate_secret(
     if action.fields.get("confirmed") != "yes":
         raise invalid_field("confirmed", "confirm that the secret of this endpoint is replaced")
     before = await _present(action, endpoint_id)
+    as_of = action.fields.get("as_of", "")
+    if as_of != before.updated_at.isoformat():
+        if not _is_rotated_since(before, as_of):
+            return await failure(request, *_CHANGED)
+        shown = await _after(action.call, before)
+        return await _endpoint_page(request, action.call, shown, was_shown=True)
     name = public_id("WebhookEndpoint", endpoint_id)
-    answer = await action.run("POST", f"/webhooks/endpoints/{name}/rotate-secret")
+    answer = await action.run(
+        "POST", f"/webhooks/endpoints/{name}/rotate-secret", key=_rotation_key(before)
+    )
     if not answer.is_success:
         return await failure(request, answer.status, answer.message)
     secret = answer.body.get("secret")
-    try:
-        shown = await _read(action.call, endpoint_id)
-    except (SnapshotError, ApiError):  # A replica that lags behind may not have the endpoint.
-        # The rotation is committed, and no later answer has the secret: it is shown in any case.
-        shown = _Shown(endpoint=before)
+    shown = await _after(action.call, before)
     return await _endpoint_page(
         request, action.call, shown, secret=secret, was_shown=secret is None
     )
+
+
+def _rotation_key(endpoint: WebhookEndpointResource) -> str:
+    """Return the Idempotency-Key of the rotation: the same for all forms of this state.
+
+    A second rotation within minutes would replace a secret that another person has just stored.
+    """
+    return f"console-rotate-{endpoint.id}-{endpoint.updated_at.astimezone(UTC):%Y%m%dT%H%M%S%f}"
+
+
+def _is_rotated_since(endpoint: WebhookEndpointResource, as_of: str) -> bool:
+    """Return whether the secret was rotated after the state that a form belongs to."""
+    rotated = endpoints.rotated_at(endpoint.former_secret_until)
+    try:
+        return rotated is not None and rotated > _STATE.validate_python(as_of)
+    except ValidationError:
+        return False  # The form was edited.
 
 
 @router.post(f"{_ENDPOINTS}/{{endpoint_id}}/replay")
@@ -199,6 +221,17 @@ async def _read(call: ConsoleContext, endpoint_id: WebhookEndpointId) -> _Shown:
     return _Shown(endpoint=endpoint, deliveries=latest.items, has_more=latest.last is not None)
 
 
+async def _after(call: ConsoleContext, before: WebhookEndpointResource) -> _Shown:
+    """Return the endpoint after a rotation, or as it was `before` if it cannot be read.
+
+    The rotation is committed, and no later answer has the secret: it is shown in any case.
+    """
+    try:
+        return await _read(call, before.id)
+    except (SnapshotError, ApiError):  # A replica that lags behind may not have the endpoint.
+        return _Shown(endpoint=before)
+
+
 def _found(endpoint: WebhookEndpointResource | None) -> WebhookEndpointResource:
     if endpoint is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
@@ -227,6 +260,7 @@ async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpo
         has_more=shown.has_more,
         secret=secret,
         was_shown=was_shown,
+        replaces_last=endpoints.replaces_last_secret(endpoint.former_secret_until, at=call.now()),
         query=query,
         since=f"{query.since or call.now() - _REPLAYED_FROM:%Y-%m-%dT%H:%M}",
         key=forms.new_key,
