@@ -44,6 +44,11 @@ def figures(state: CardTransaction) -> dict[str, int | str | None]:
     return {name: figure(state) for name, figure in _FIGURES.items()}
 
 
+def reason(state: CardTransaction) -> str | None:
+    """Return why a card transaction is VOIDED, or was declined: also before a forced clearing."""
+    return state.status_reason or state.decline_reason
+
+
 def changes(before: CardTransaction, after: CardTransaction) -> list[Change]:
     """Return the public figures that differ between two states; amounts in minor units."""
     return [

@@ -76,6 +76,35 @@ def test_as_of_an_event_the_figures_are_those_of_the_webhook(
     assert [page.count('class="event later"') for page in pages] == [2, 1, 0]
 
 
+def standing(page: str) -> str:
+    """Return the status of a page's purchase, with its reason, as text."""
+    heading = main_of(page).partition("</h1>")[2].partition("</div>")[0]
+    return " ".join(re.sub(r"<[^>]*>", " ", heading).split())
+
+
+def test_the_reason_of_a_status_is_that_of_the_event(person: Person, api: Api) -> None:
+    card = api.active_card()["id"]
+    purchase = api.authorize(card, 1_000)["id"]
+    ok(api.simulate(card, "authorization_expiry", {"cardTransactionId": purchase}))
+    path = f"/card-transactions/{purchase}"
+
+    first, last = shown(person.get(path, asOf=1)), shown(person.get(path))
+
+    assert [standing(page) for page in (first, last)] == ["authorized", "voided expired"]
+
+
+def test_a_forced_clearing_keeps_the_reason_of_the_decline(person: Person, api: Api) -> None:
+    card = api.active_card(balance=3_000)["id"]
+    purchase = api.authorize(card, 900_000)["id"]
+    api.clear(card, purchase, 1_000)
+    path = f"/card-transactions/{purchase}"
+
+    first, last = shown(person.get(path, asOf=1)), shown(person.get(path))
+
+    assert standing(first) == "declined insufficient funds"
+    assert standing(last) == "settled first declined: insufficient funds"
+
+
 def test_money_that_comes_back_has_another_colour_and_shape(
     person: Person, stories: Stories
 ) -> None:

@@ -56,9 +56,9 @@ class PurchaseHistory:
     """A card transaction as of one of its events, and a page of its events.
 
     `greatest` is the largest balance, in minor units, that any account had at any event; `accounts`
-    are those that the purchase has moved money into or out of, of all events. `figures` and
-    `balances` are as of the event. `is_capped`: there are more events than `event_count`, which is
-    `FOLD_LIMIT`; what is later is not in the history.
+    are those that the purchase has moved money into or out of, of all events. `figures`, `balances`
+    and `reason`, why it is VOIDED or was declined, are as of the event. `is_capped`: there are more
+    events than `event_count`, which is `FOLD_LIMIT`; what is later is not in the history.
     """
 
     resource: CardTransactionResource
@@ -66,6 +66,7 @@ class PurchaseHistory:
     is_capped: bool
     as_of: int
     figures: Figures
+    reason: str | None
     balances: Balances
     first: int
     steps: Sequence[Step]
@@ -155,6 +156,7 @@ def fold(read_rows: UnfoldedHistory) -> PurchaseHistory:
         is_capped=read_rows.is_capped,
         as_of=read_rows.as_of,
         figures=folded.figures,
+        reason=folded.reason,
         balances=folded.balances,
         first=read_rows.first,
         steps=[
@@ -174,6 +176,7 @@ def _page_of(sequence: int) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folded:
     figures: Figures
+    reason: str | None
     balances: Balances
     before_page: CardTransaction
     page: Sequence[tuple[Balances, Balances, Figures]]
@@ -186,6 +189,7 @@ def _fold(facts: Sequence[events.Event], *, as_of: int, first: int, last: int) -
     before_page = UNKNOWN
     page: list[tuple[Balances, Balances, Figures]] = []
     figures: Figures = {}
+    reason: str | None = None
     shown = _NOTHING
     for sequence, (before, event, after) in enumerate(explain.steps(facts), start=1):
         moved = _moved(balances, event)
@@ -197,10 +201,11 @@ def _fold(facts: Sequence[events.Event], *, as_of: int, first: int, last: int) -
         if first <= sequence <= last:
             page.append((balances, moved, explain.figures(after)))
         if sequence == as_of:
-            figures, shown = explain.figures(after), moved
+            figures, reason, shown = explain.figures(after), explain.reason(after), moved
         balances = moved
     return _Folded(
         figures=figures,
+        reason=reason,
         balances=shown,
         before_page=before_page,
         page=page,
