@@ -11,6 +11,8 @@ from cardledger.api.console.pages import exceptions
 from tests.api.support import Api, new_tenant, ok, serving, url_of
 from tests.connection_guard import GuardedApp
 from tests.console.person import Person, command_of, shown, url_in
+from tests.console.test_accounts import main_of
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +198,28 @@ def test_the_largest_deposit_is_made_again_when_more_is_missing(
         assert person.post(path, sent).status_code == 303
 
     assert amounts == ["800", "800", "400"]
+    assert ok(api.get(f"/transactions/{purchase}"))["owedAmount"]["amount"] == 0
+
+
+def test_a_debt_that_the_balance_covers_is_collected_by_the_smallest_deposit(
+    person: Person, api: Api
+) -> None:
+    card = api.active_card(balance=2_000)["id"]
+    purchase = str(api.authorize(card, 1_000, descriptor="SHOP 006")["id"])
+
+    def look() -> str | None:
+        page = shown(person.get("/exceptions"))
+        return page if purchase in page else None
+
+    listed = eventually(look)
+    page = shown(person.get(f"/exceptions/{purchase}/fund"))
+    assert "Fund what is missing" not in main_of(listed) + main_of(page)
+    assert "Collect by a deposit" in main_of(listed)
+    assert "Deposit 0.01 USD" in page
+
+    answer = person.post(f"/exceptions/{purchase}/fund", fields(person, page))
+
+    assert answer.status_code == 303, answer.text
     assert ok(api.get(f"/transactions/{purchase}"))["owedAmount"]["amount"] == 0
 
 

@@ -166,8 +166,11 @@ async def fund(
 
 
 def _deposit_of(missing: int) -> int:
-    """Return the amount that is deposited when `missing` minor units are missing."""
-    return min(missing, MAX_FUND)
+    """Return the amount that is deposited when `missing` minor units are missing.
+
+    Where nothing is missing, the debt waits for the next credit to the account: any amount is one.
+    """
+    return max(1, min(missing, MAX_FUND))
 
 
 def _key_of(owing: OpenException, missing: int) -> str:
