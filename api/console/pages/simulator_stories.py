@@ -2,7 +2,7 @@
 
 from asyncio import to_thread
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
@@ -29,11 +29,16 @@ from cardledger.schema.wire.common import (
     public_id,
 )
 from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.outcomes import OutcomeType
 
 _PART: Final = navigation.SIMULATOR
 _STORIES: Final = f"{_PART.path}/stories"
 _NAME: Final = "Ada Example"
 _PLAY: Final = "play"
+_UNDECIDED: Final = (
+    "The event was accepted, and is not decided yet. Reload this page in a moment: the form is sent"
+    " again, and goes on with the same cardholder."
+)
 
 router = console_router()
 
@@ -42,7 +47,8 @@ class RunQuery(Filters):
     """A run: its cardholder, its purchase, and how many steps were played.
 
     With `play`, a token of the session, a browser with scripts goes on by itself. So an address
-    that another site or person has made plays nothing.
+    that another site or person has made plays nothing. `outcome` is that of an event of the network
+    which the step has sent.
     """
 
     run: Annotated[str, Field(max_length=100)]
@@ -51,6 +57,8 @@ class RunQuery(Filters):
     purchase: CardTransactionId
     step: Annotated[int, Field(ge=1, le=20)]
     play: Annotated[str, Field(max_length=100)] = ""
+    outcome: OutcomeType | None = None
+    first_outcome: OutcomeType | None = None
 
 
 @router.post(f"{_STORIES}/{{name}}")
@@ -139,6 +147,8 @@ async def show(
         name=purchase,
         picture=picture.draw(history),
         made=rendering.api_call(request, call, made.path, body=made.body, key=made.key),
+        outcome=query.outcome,
+        first_outcome=query.first_outcome,
         api=documents.events_call(request, call, history),
     )
 
@@ -148,14 +158,20 @@ async def _play(request: Request, action: Action, story: Story, number: int, run
     answer = await action.run("POST", wanted.path, wanted.body, key=wanted.key)
     if not answer.is_success:
         return await failure(request, answer.status, answer.message)
+    outcome = _outcome_in(answer)
+    if outcome is not None and not stories.is_as_expected(story.steps[number - 1], outcome):
+        return await failure(request, *_unexpected(outcome))
     shown = {
         "run": run.id,
         "card": run.card,
         "account": run.account,
-        "purchase": run.purchase or _purchase_in(answer),
+        "purchase": run.purchase or _purchase_in(outcome or answer.body),
         "step": number,
         "play": _play_token(action, run),
     }
+    for name in ("outcome", "firstOutcome"):
+        if outcome and outcome.get(name):
+            shown[name] = outcome[name]
     return redirect(f"{_STORIES}/{story.name}?{urlencode(shown)}")
 
 
@@ -165,10 +181,24 @@ def _play_token(action: Action, run: Run) -> str:
     return sessions.play_token(run.id, action.call.session, action.call.keys)
 
 
-def _purchase_in(answer: Answer) -> str:
+def _outcome_in(answer: Answer) -> Mapping[str, Any] | None:
+    """Return the outcome of the event that a step has sent to the network, None of an operation."""
+    outcome: Mapping[str, Any] | None = answer.body[0] if isinstance(answer.body, list) else None
+    return outcome
+
+
+def _unexpected(outcome: Mapping[str, Any]) -> tuple[int, str]:
+    """Return status and message of an event that did not become what the story needs."""
+    if OutcomeType.ACCEPTED in {outcome["outcome"], outcome.get("firstOutcome")}:
+        return 503, _UNDECIDED
+    name, detail = (outcome.get(key) for key in ("reason", "detail"))
+    said = ": ".join(str(each) for each in (outcome["outcome"], name, detail) if each)
+    return 409, f"The outcome of the event is not that of the story: {said}"
+
+
+def _purchase_in(body: Mapping[str, Any]) -> str:
     """Return the purchase of the first step, by an operation or by an event of the network."""
-    body = answer.body
-    return str(body[0]["cardTransaction"]["id"] if isinstance(body, list) else body["id"])
+    return str(body.get("cardTransaction", body)["id"])
 
 
 def _story(name: str) -> Story:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cardledger.api.console.simulator import operations
+from cardledger.schema.wire.outcomes import OutcomeType
 
 SOURCE: Final = "console"
 """The source of network events that a story sends itself."""
@@ -22,7 +23,8 @@ _RUN: Final = re.compile(r"console-[0-9a-f-]{36}", re.ASCII)
 class Step:
     """One request: an operation of the simulator, `fund`, or an event of the network.
 
-    `repeats` is the number of the step whose event is sent again.
+    `repeats` is the number of the step whose event is sent again. `outcome` is what an event of the
+    network leads to.
     """
 
     title: str
@@ -32,6 +34,7 @@ class Step:
     final: bool | None = None
     event_type: str | None = None
     repeats: int | None = None
+    outcome: OutcomeType | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +194,7 @@ STORIES: Final = (
                 operation=_NETWORK,
                 event_type="AUTHORIZATION",
                 amount=2_500,
+                outcome=OutcomeType.APPLIED,
             ),
             Step(
                 title="Clear",
@@ -198,6 +202,7 @@ STORIES: Final = (
                 operation=_NETWORK,
                 event_type="CLEARING",
                 amount=2_500,
+                outcome=OutcomeType.APPLIED,
             ),
             Step(
                 title="Clear again",
@@ -206,6 +211,7 @@ STORIES: Final = (
                 event_type="CLEARING",
                 amount=2_500,
                 repeats=2,
+                outcome=OutcomeType.DUPLICATE,
             ),
         ),
     ),
@@ -271,6 +277,17 @@ def request_of(story: Story, number: int, run: Run) -> StepRequest:
     return StepRequest(
         path=operations.path_of(run.card, step.operation), body=_body(story, step, run), key=key
     )
+
+
+def is_as_expected(step: Step, outcome: Mapping[str, Any]) -> bool:
+    """Return whether `outcome`, of an event of the network, is that of the step.
+
+    A step that is sent again is a DUPLICATE of its first outcome, which counts.
+    """
+    found = outcome["outcome"]
+    if found == OutcomeType.DUPLICATE != step.outcome:
+        found = outcome.get("firstOutcome")
+    return bool(found == step.outcome)
 
 
 def _body(story: Story, step: Step, run: Run) -> dict[str, Any]:
