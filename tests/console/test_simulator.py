@@ -167,86 +167,6 @@ def test_a_duplicate_of_the_network_moves_nothing(person: Person) -> None:
     assert events[0] == events[1]
 
 
-def test_a_duplicate_shows_the_outcomes_that_it_has_read(person: Person) -> None:
-    page = begun(person, "duplicate")
-    outcomes = [outcome_in(page)]
-    while form := next_step(page):
-        page = followed(person, person.post(*form))
-        outcomes.append(outcome_in(page))
-
-    assert outcomes == ["APPLIED.", "APPLIED.", "DUPLICATE of an event that was APPLIED."]
-
-
-def outcome_in(page: str) -> str:
-    [text] = re.findall(r"<p>Outcome of the event: (.*?)</p>", page)
-    return re.sub("<[^>]*>", "", text)
-
-
-def test_a_duplicate_that_is_begun_twice_goes_on_with_its_first_event(person: Person) -> None:
-    fields = sent(person, shown(person.get(SIMULATOR)))
-
-    pages = [
-        followed(person, person.post(f"{SIMULATOR}/stories/duplicate", fields)) for _ in range(2)
-    ]
-
-    assert len({person.hidden(page, "purchase") for page in pages}) == 1
-    assert outcome_in(pages[1]) == "DUPLICATE of an event that was APPLIED."
-
-
-def test_a_step_with_another_outcome_is_not_played(person: Person, api: Api) -> None:
-    form = next_step(begun(person, "duplicate"))
-    assert form is not None
-    path, fields = form
-    run = fields["idempotency_key"].rpartition(".")[0]
-    event = {
-        "type": "CLEARING",
-        "source": stories.SOURCE,
-        "reference": f"{run}-2",
-        "issuerTransactionToken": run,
-        "cardId": fields["card"],
-        "amount": 1,
-        "currency": "USD",
-    }
-    api.http.post(f"{api.root}/network-events", json=[event])
-
-    page = shown(person.post(path, fields), 409)
-
-    assert "The outcome of the event is not that of the story: REJECTED" in page
-
-
-def test_a_step_that_is_not_decided_in_time_can_be_sent_again(
-    person: Person, config: ApiConfig, api: Api
-) -> None:
-    form = next_step(begun(person, "duplicate"))
-    assert form is not None
-    path, fields = form
-    with server(replace(config, reply_timeout_s=0.000_001)) as hasty, Person(hasty) as visitor:
-        visitor.log_in(api.tenant)
-        token = visitor.hidden(shown(visitor.get(SIMULATOR)), "form_token")
-
-        page = shown(visitor.post(path, fields | {"form_token": token}), 503)
-
-    assert "not decided yet" in page
-    again = followed(person, person.post(path, fields))
-    assert figure(again, "settledAmount") == "25.00"
-
-
-def test_a_token_without_ingest_is_told_why_a_story_has_no_buttons(
-    root: str, config: ApiConfig, api: Api
-) -> None:
-    permissions = ("VIEW", "TRANSACT", "MANAGE")
-    tenant = new_tenant(config.database_url, permissions=permissions, of=api.tenant)
-    with Person(root) as visitor:
-        visitor.log_in(tenant)
-        page = shown(visitor.get(SIMULATOR))
-
-    offers = page.split('<li class="offer')
-    lacking = [offer for offer in offers if "lacks the permission INGEST" in offer]
-    assert len(lacking) == 1
-    assert 'id="story-duplicate"' in lacking[0]
-    assert "<button" not in lacking[0]
-
-
 def test_the_rescue_pays_what_is_owed(person: Person) -> None:
     page = begun(person, "rescue")
     form = next_step(page)
@@ -388,14 +308,6 @@ def test_a_sandbox_value_of_a_card_has_it_rejected(person: Person) -> None:
     page = shown(person.get(card_of(person, amount="10.00 USD", card_ending="001")))
 
     assert '<span class="badge status processing">' in page
-
-
-def test_a_customer_that_is_not_approved_gets_no_card(person: Person) -> None:
-    fields = sent(person, shown(person.get(SIMULATOR)), name="Ada Example 002")
-
-    page = shown(person.post(f"{SIMULATOR}/cardholders", fields), 400)
-
-    assert "APPROVED" in page, page[page.index("<main") :]
 
 
 @pytest.mark.parametrize(

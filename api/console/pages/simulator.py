@@ -16,10 +16,16 @@ from cardledger.api.console.html.rendering import ApiCall
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router, failure, redirect
-from cardledger.api.console.simulator import operations, sandbox_values, stories
-from cardledger.api.console.simulator.cardholders import CardholderRequest, SetUpError, set_up
+from cardledger.api.console.simulator import currencies, operations, sandbox_values, stories
+from cardledger.api.console.simulator.cardholders import (
+    CardholderRequest,
+    NotApprovedError,
+    SetUpError,
+    set_up,
+)
 from cardledger.api.http.errors import ApiError, invalid_field, not_found, unknown_path
 from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
@@ -69,12 +75,17 @@ async def show_simulator(request: Request, call: Viewer) -> Response:
             wanted=paging.Wanted(limit=_LATEST, newest_first=True),
             count_limit=0,
         )
+        platform = await platforms.get(connection, call.platform_id)
+    currency = currencies.usual(platform.supported_currencies)
     return await rendering.page(
         request,
         "simulator.html",
         call=call,
         part=_PART,
         stories=stories.STORIES,
+        currency=currency,
+        balance=None if currency is None else currencies.balance(currency),
+        with_amounts=currencies.with_amounts,
         latest=latest.items,
         new_key=forms.new_key,
         customer_values=sandbox_values.CUSTOMERS,
@@ -105,16 +116,36 @@ async def find_card(request: Request, call: Viewer, card: str = "") -> Response:
 async def create_cardholder(request: Request, action: Transacting) -> Response:
     """Make a customer, its account with money, and a card; lead to the card."""
     fields = action.fields
+    currency, balance = await _balance_of(action)
     wanted = CardholderRequest(
         name=fields.get("name", "").strip() or "Ada Example",
-        balance=operations.amount_of(fields) if fields.get("amount", "").strip() else None,
+        currency=currency,
+        balance=balance,
         card_ending=fields.get("card_ending", ""),
     )
     try:
         made = await set_up(action, wanted, run_id=fields[forms.KEY])
+    except NotApprovedError as error:
+        return redirect(f"{navigation.CUSTOMERS.path}/{error.customer}")
     except SetUpError as error:
-        return await failure(request, error.answer.status, error.answer.message)
+        return await failure(request, error.answer.status, str(error))
     return redirect(f"{_CARDS}/{made.card}")
+
+
+async def _balance_of(action: Action) -> tuple[str | None, int]:
+    """Return the currency of a new cardholder's account, and its balance in minor units.
+
+    Of a form without an amount, they are the usual ones; of one whose amount is empty, the balance
+    is 0.
+    """
+    amount = action.fields.get("amount")
+    if amount is not None and amount.strip():
+        typed = operations.amount_of(action.fields)
+        return typed.currency, typed.minor_units
+    async with action.call.snapshot() as connection:
+        platform = await platforms.get(connection, action.call.platform_id)
+    currency = currencies.usual(platform.supported_currencies)
+    return currency, 0 if currency is None or amount is not None else currencies.balance(currency)
 
 
 @router.get(f"{_CARDS}/{{card_id}}")

@@ -15,10 +15,11 @@ from cardledger.api.console.access.forms import Action, Answer, Transacting
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.routing import console_router, failure, redirect
-from cardledger.api.console.simulator import stories
+from cardledger.api.console.simulator import currencies, stories
 from cardledger.api.console.simulator.cardholders import CardholderRequest, SetUpError, set_up
 from cardledger.api.console.simulator.stories import BY_NAME, Run, Story
 from cardledger.api.http.errors import invalid_field, not_found, unknown_path
+from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.queries.console import purchase_history
 from cardledger.schema.wire.common import (
     CURRENCIES,
@@ -68,11 +69,14 @@ async def begin(request: Request, action: Transacting, name: str) -> Response:
     run_id = action.fields[forms.KEY]
     if not stories.is_run(run_id):
         raise invalid_field(forms.KEY, "must be the one of the form; reload the page")
-    wanted = CardholderRequest(name=_NAME, minor_units=story.balance)
+    async with action.call.snapshot() as connection:
+        platform = await platforms.get(connection, action.call.platform_id)
+    currency = currencies.usual(platform.supported_currencies)
+    wanted = CardholderRequest(name=_NAME, currency=currency, balance=story.balance)
     try:
         made = await set_up(action, wanted, run_id=run_id)
     except SetUpError as error:
-        return await failure(request, error.answer.status, error.answer.message)
+        return await failure(request, error.answer.status, str(error))
     run = Run(
         id=run_id, card=made.card, account=made.account, purchase=None, currency=made.currency
     )
@@ -137,6 +141,7 @@ async def show(
         part=_PART,
         story=story,
         stories=stories.STORIES,
+        with_amounts=currencies.with_amounts,
         run=run,
         step=query.step,
         is_playing=sessions.is_play_token(query.play, query.run, call.session, call.keys),

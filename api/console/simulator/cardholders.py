@@ -1,32 +1,30 @@
 """A customer, its account with money, and a card: four requests, one step of a person."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cardledger.api.console.access.forms import Action, Answer
-from cardledger.api.console.lists.filters import NamedAmount
 from cardledger.api.console.simulator import operations
 from cardledger.api.console.simulator.stories import key_of
-
-USUAL_CURRENCY: Final = "USD"
 
 _PAUSE_S: Final = 0.05
 _PATIENCE_S: Final = 5.0  # The issuer of a sandbox answers within milliseconds.
 _FIAT: Final = "INTERNAL_FIAT"
+_APPROVED: Final = "APPROVED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardholderRequest:
-    """What is wanted: a name, money on the account, and an ending that the issuer reacts to.
+    """What is wanted: a name, money on an account, and an ending that the issuer reacts to.
 
-    `minor_units` is the balance in whatever currency the account has, instead of `balance`.
+    `balance` is in minor units of `currency`; None: the platform has none that a card can spend.
     """
 
     name: str
-    balance: NamedAmount | None = None
-    minor_units: int = 0
+    currency: str | None
+    balance: int
     card_ending: str = ""
 
 
@@ -40,28 +38,50 @@ class Cardholder:
     is_active: bool
 
 
-class SetUpError(Exception):
-    """One of the requests was refused; those before it were carried out."""
+class NotApprovedError(Exception):
+    """The customer was made and is not approved: it gets neither money nor a card."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, customer: str) -> None:
+        self.customer: Final = customer
+        super().__init__(f"{customer} is not approved")
+
+
+class SetUpError(Exception):
+    """One of the requests was refused; those before it were carried out, and have `made` this."""
+
+    def __init__(self, answer: Answer, made: Sequence[str] = ()) -> None:
         self.answer: Final = answer
-        super().__init__(answer.message)
+        before = f" Made before that: {', '.join(made)}." if made else ""
+        super().__init__(f"{answer.message}{before}")
 
 
 async def set_up(action: Action, wanted: CardholderRequest, *, run_id: str) -> Cardholder:
     """Make a customer, fund its account, issue a card, and wait until that can be used.
 
     Repeated with the same `run_id`, it returns the same card.
-    Raises: SetUpError.
+    Raises: SetUpError, NotApprovedError.
     """
+    made: list[str] = []
+    try:
+        return await _make(action, wanted, run_id, made)
+    except SetUpError as error:
+        raise SetUpError(error.answer, made) from error
+
+
+async def _make(
+    action: Action, wanted: CardholderRequest, run_id: str, made: list[str]
+) -> Cardholder:
+    """Make a cardholder, and add the ids of what was made to `made`."""
     body = {"customerType": "INDIVIDUAL", "fullName": wanted.name}
     customer = await _do(action, "POST", "/customers", body, key_of(run_id, "customer"))
-    account = await _account(action, customer["id"], wanted.balance)
+    made.append(str(customer["id"]))
+    if customer["kycStatus"] != _APPROVED:
+        raise NotApprovedError(str(customer["id"]))
+    account = await _account(action, customer["id"], wanted.currency)
     currency = str(account["balance"]["currency"]["code"])
-    amount = wanted.balance.minor_units if wanted.balance else wanted.minor_units
-    if amount:
+    if wanted.balance:
         path = operations.fund_path(account["id"])
-        await _do(action, "POST", path, {"amount": amount}, key_of(run_id, "fund"))
+        await _do(action, "POST", path, {"amount": wanted.balance}, key_of(run_id, "fund"))
     request: dict[str, Any] = {
         "cardholderId": customer["id"],
         "form": "VIRTUAL",
@@ -70,6 +90,7 @@ async def set_up(action: Action, wanted: CardholderRequest, *, run_id: str) -> C
     if wanted.card_ending:
         request["platformCardId"] = f"{run_id}-{wanted.card_ending}"
     card = await _do(action, "POST", "/cards", request, key_of(run_id, "card"))
+    made.append(str(card["id"]))
     if not wanted.card_ending:
         card = await _issued(action, card)
     return Cardholder(
@@ -80,22 +101,18 @@ async def set_up(action: Action, wanted: CardholderRequest, *, run_id: str) -> C
     )
 
 
-async def _account(action: Action, customer: str, balance: NamedAmount | None) -> Mapping[str, Any]:
-    """Return the customer's account in the currency of `balance`, else in the usual one."""
+async def _account(action: Action, customer: str, currency: str | None) -> Mapping[str, Any]:
+    """Return the customer's account in `currency`."""
     path = f"/customers/internal-accounts?customerId={customer}&type={_FIAT}&limit=100"
     found: list[Mapping[str, Any]] = (await _do(action, "GET", path))["data"]
     of_currency = {account["balance"]["currency"]["code"]: account for account in found}
-    if balance is not None:
-        if balance.currency not in of_currency:
-            message = f"The platform has no accounts in {balance.currency}; it has: "
-            raise SetUpError(
-                Answer(status=400, body={"message": message + ", ".join(of_currency) + "."})
-            )
-        return of_currency[balance.currency]
-    if not found:
+    if currency in of_currency:
+        return of_currency[currency]
+    if currency is None or not of_currency:
         message = "The platform has no fiat currency, from which a card could be funded."
-        raise SetUpError(Answer(status=400, body={"message": message}))
-    return of_currency.get(USUAL_CURRENCY, found[0])
+    else:
+        message = f"The platform has no accounts in {currency}; it has: {', '.join(of_currency)}."
+    raise SetUpError(Answer(status=400, body={"message": message}))
 
 
 async def _issued(action: Action, card: Mapping[str, Any]) -> Mapping[str, Any]:

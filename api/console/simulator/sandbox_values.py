@@ -28,8 +28,8 @@ CARDS: Final = (
 """Endings of `platformCardId`."""
 
 CUSTOMERS: Final = (
-    SandboxValue(ending="001", effect="The customer is PENDING: no card is issued."),
-    SandboxValue(ending="002", effect="The customer is REJECTED: no card is issued."),
-    SandboxValue(ending="003", effect="The customer is UNVERIFIED: no card is issued."),
+    SandboxValue(ending="001", effect="The customer is PENDING and gets no card; it is shown."),
+    SandboxValue(ending="002", effect="The customer is REJECTED and gets no card; it is shown."),
+    SandboxValue(ending="003", effect="The customer is UNVERIFIED and gets no card; it is shown."),
 )
 """Endings of a customer's `fullName`."""

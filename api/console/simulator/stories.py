@@ -1,7 +1,8 @@
 """Stories of the simulator: what happens to one purchase, step by step, and the request of a step.
 
-Amounts are minor units of the currency of the cardholder's account. Every request of a run has an
-Idempotency-Key that the run and the number of the step make, so that no step is applied twice.
+Amounts are minor units of the currency of the cardholder's account, also in texts: `{1250}`. Every
+request of a run has an Idempotency-Key that the run and the number of the step make, so that no
+step is applied twice.
 """
 
 import re
@@ -87,12 +88,12 @@ STORIES: Final = (
     Story(
         name="tip",
         title="Restaurant tip",
-        summary="Authorized for 12.50, cleared for 15.00: the tip is pulled afterwards.",
+        summary="Authorized for {1250}, cleared for {1500}: the tip is pulled afterwards.",
         merchant="BISTRO AU COIN",
         mcc="5812",
         steps=(
             _authorize(1_250, "The restaurant asks for the bill."),
-            _clear(1_500, "The guest has left a tip: 2.50 more than was held."),
+            _clear(1_500, "The guest has left a tip: {250} more than was held."),
         ),
     ),
     Story(
@@ -119,10 +120,10 @@ STORIES: Final = (
         merchant="FUEL PUMP A6",
         mcc="5542",
         steps=(
-            _authorize(7_500, "The pump opens for up to 75.00."),
+            _authorize(7_500, "The pump opens for up to {7500}."),
             Step(
                 title="Advise",
-                effect="48.00 was pumped: 27.00 goes back.",
+                effect="{4800} was pumped: {2700} goes back.",
                 operation="authorization_advice",
                 amount=4_800,
             ),
@@ -238,8 +239,8 @@ STORIES: Final = (
         mcc="5251",
         balance=3_000,
         steps=(
-            _authorize(2_000, "The account has 30.00 and can pay."),
-            _clear(4_500, "25.00 more than was held, and 10.00 is left: EXCEPTION."),
+            _authorize(2_000, "The account has {3000} and can pay."),
+            _clear(4_500, "{2500} more than was held, and {1000} is left: EXCEPTION."),
             Step(
                 title="Fund",
                 effect="The account is credited, and what is owed is collected at once.",
