@@ -23,7 +23,7 @@ from cardledger.ledger.messaging.inbox import CardRoute
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
-from cardledger.schema.wire.common import CardId, money, rfc3339
+from cardledger.schema.wire.common import CardId, format_amount, money, rfc3339
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.network_events import NETWORK_EVENT, EventType, body_of
 from cardledger.schema.wire.outcomes import (
@@ -182,7 +182,8 @@ async def simulate_authorization_advice(
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     _require_open(parent)
     if body.amount < parent.settled:
-        raise _out_of_bounds("BELOW_SETTLED", "must be at least the settled amount", parent.settled)
+        message = "must be at least the settled amount"
+        raise _out_of_bounds("BELOW_SETTLED", message, parent.settled, card.currency)
     fields = {"amount": body.amount}
     return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_ADVICE, fields)
 
@@ -204,7 +205,7 @@ async def simulate_authorization_reversal(
         raise _wrong_state(parent, "it has settled in part; expire or refund it instead")
     if body.amount is not None and body.amount > parent.authorized:
         message = "must be at most the authorized amount"
-        raise _out_of_bounds("OVER_REVERSAL", message, parent.authorized)
+        raise _out_of_bounds("OVER_REVERSAL", message, parent.authorized, card.currency)
     fields = {} if body.amount is None else {"amount": body.amount}
     return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_REVERSAL, fields)
 
@@ -231,7 +232,7 @@ async def simulate_return(card_id: CardId, body: SimulateReturn, call: PlatformC
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     if body.amount > parent.refundable:
         message = "must be at most the settled amount that has not been refunded"
-        raise _out_of_bounds("OVER_REFUND", message, parent.refundable)
+        raise _out_of_bounds("OVER_REFUND", message, parent.refundable, card.currency)
     fields = simulated_amounts.later(card, parent, body.amount, body.merchant_amount)
     return await _apply(call, card_id, card, parent, EventType.RETURN, fields)
 
@@ -412,9 +413,11 @@ def _wrong_state(parent: inquiries.Parent, reason: str) -> ApiError:
     return ApiError(Code.INVALID_INPUT, message, details=details)
 
 
-def _out_of_bounds(reason: str, message: str, limit: int) -> ApiError:
+def _out_of_bounds(reason: str, message: str, limit: int, currency: str) -> ApiError:
+    """Return the error of an amount beyond `limit`: `details` has it in minor units."""
     details = {"reason": reason, "limit": limit}
-    return ApiError(Code.INVALID_INPUT, f"amount {message}, {limit}", details=details)
+    text = f"amount {message}, {format_amount(limit, currency)}"
+    return ApiError(Code.INVALID_INPUT, text, details=details)
 
 
 async def _card(

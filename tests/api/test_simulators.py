@@ -278,6 +278,30 @@ def test_a_credit_cannot_be_refunded_and_is_taken_back_by_a_return_reversal(api:
     assert api.account(card["cardholderId"])["balance"]["amount"] == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "amount", "reason", "limit"),
+    [
+        ("return", 2_000, "OVER_REFUND", "15.00 USD"),
+        ("authorization_advice", 1_000, "BELOW_SETTLED", "15.00 USD"),
+        ("authorization_reversal", 3_000, "OVER_REVERSAL", "20.00 USD"),
+    ],
+)
+def test_a_limit_is_named_with_its_currency(
+    api: Api, name: str, amount: int, reason: str, limit: str
+) -> None:
+    card = api.active_card()["id"]
+    purchase = api.authorize(card, 2_000)["id"]
+    if reason != "OVER_REVERSAL":
+        api.clear(card, purchase, 1_500)
+
+    answer = api.simulate(card, name, {"cardTransactionId": purchase, "amount": amount})
+
+    error = refused(answer, 400, "INVALID_INPUT")
+    assert error["message"].endswith(f", {limit}")
+    minor_units = int(limit.split(".", maxsplit=1)[0]) * 100
+    assert error["details"] == {"reason": reason, "limit": minor_units}
+
+
 def test_a_frozen_card_declines_a_credit_and_takes_one_that_the_network_approved(api: Api) -> None:
     card = api.active_card(balance=0)
     ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))

@@ -105,6 +105,36 @@ def test_a_token_without_ingest_is_told_why_a_story_has_no_buttons(
     assert "<button" not in lacking[0]
 
 
+# --- amounts --------------------------------------------------------------------------------------
+
+
+def test_a_refused_amount_names_its_limit_as_it_is_typed(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), amount="15.00 USD", descriptor="SHOP")
+    page = followed(person, person.post(f"{card}/financial_authorization", fields))
+    purchase = person.hidden(page, "purchase")
+    fields = sent(person, page, purchase=purchase, amount="20.00 USD")
+
+    page = shown(person.post(f"{card}/return", fields), 400)
+
+    assert "at most the settled amount that has not been refunded, 15.00 USD" in page
+
+
+@pytest.mark.parametrize("path", ["fund", "cardholders"])
+def test_a_deposit_above_the_largest_names_that_with_its_currency(
+    person: Person, path: str
+) -> None:
+    card = card_of(person, amount="100.00 USD")
+    page = shown(person.get(card))
+    account = person.hidden(page, "account")
+    fields = sent(person, page, account=account, confirmed="yes", amount="1,000,000,000.01 USD")
+    place = f"{card}/fund" if path == "fund" else f"{SIMULATOR}/cardholders"
+
+    page = shown(person.post(place, fields), 400)
+
+    assert "must be at most 1,000,000,000.00 USD" in page
+
+
 # --- cardholders ----------------------------------------------------------------------------------
 
 

@@ -140,7 +140,7 @@ async def _balance_of(action: Action) -> tuple[str | None, int]:
     """
     amount = action.fields.get("amount")
     if amount is not None and amount.strip():
-        typed = operations.amount_of(action.fields)
+        typed = operations.deposit_of(action.fields)
         return typed.currency, typed.minor_units
     async with action.call.snapshot() as connection:
         platform = await platforms.get(connection, action.call.platform_id)
@@ -191,7 +191,7 @@ async def _fund(request: Request, action: Action, card: CardResource) -> Respons
         raise invalid_field("account", "must be the funding account of the card")
     if fields.get("confirmed") != "yes":
         raise invalid_field("confirmed", "confirm that this account is credited with this amount")
-    amount = operations.amount_of(fields, card.currency)
+    amount = operations.deposit_of(fields, card.currency)
     answer = await action.run("POST", operations.fund_path(account), {"amount": amount.minor_units})
     if not answer.is_success:
         return await failure(request, answer.status, answer.message)

@@ -8,6 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from cardledger.api.console.lists.filters import Amount, NamedAmount
 from cardledger.api.http.errors import ApiError, invalid_field
+from cardledger.schema.wire.common import format_amount
+from cardledger.schema.wire.customers.accounts import MAX_FUND
 from cardledger.schema.wire.errors import Code
 
 AMOUNT: Final = "amount"
@@ -141,6 +143,18 @@ def amount_of(fields: Mapping[str, str], currency: str | None = None) -> NamedAm
         raise invalid_field(AMOUNT, _message(error)) from None
     if currency is not None and amount.currency != currency:
         raise invalid_field(AMOUNT, f"must be in {currency}", Code.INVALID_CURRENCY)
+    return amount
+
+
+def deposit_of(fields: Mapping[str, str], currency: str | None = None) -> NamedAmount:
+    """Return the amount of a form that funds an account, in `currency` if that is given.
+
+    Raises: ApiError INVALID_INPUT, INVALID_CURRENCY.
+    """
+    amount = amount_of(fields, currency)
+    if amount.minor_units > MAX_FUND:
+        limit = format_amount(MAX_FUND, amount.currency)
+        raise invalid_field(AMOUNT, f"must be at most {limit}, in one deposit of the sandbox")
     return amount
 
 
