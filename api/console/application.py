@@ -21,6 +21,7 @@ from cardledger.api.console.pages import (
     overview,
     search,
     simulator,
+    simulator_funding,
     simulator_stories,
     system,
     webhook_deliveries,
@@ -46,6 +47,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
 
 SANDBOX_PAGES: Final[tuple[APIRouter, ...]] = (
     exceptions.sandbox_router,
+    simulator_funding.router,  # Before the forms of operations, one of which `fund` would be.
     simulator.router,
     simulator_stories.router,
 )

@@ -12,8 +12,9 @@ from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.api.console.simulator import operations, stories
-from tests.api.support import Api, new_tenant, server
+from tests.api.support import Api, new_tenant, ok, server
 from tests.console.person import Person, shown
+from tests.console.test_accounts import main_of
 
 SIMULATOR = "/simulator"
 STEPS = re.compile(r'<form method="post" action="/console(/simulator/stories/[^"]+/steps/[0-9]+)"')
@@ -176,6 +177,10 @@ def test_the_rescue_pays_what_is_owed(person: Person) -> None:
 
     form = next_step(page)
     assert form is not None
+    button = main_of(page).partition("Next: ")[2].partition("</button>")[0]
+    account = form[1]["account"]
+    assert re.sub("<[^>]*>", "", button) == f"fund account …{account[-12:]} with 20.00 USD"
+    assert f'title="{account}"' in button
     page = followed(person, person.post(*form))
 
     assert figure(page, "owedAmount") == "0.00"
@@ -251,11 +256,15 @@ def test_a_hold_goes_back(person: Person, name: str) -> None:
     assert figure(page, "heldAmount") == "0.00"
 
 
+def confirmation(person: Person, card: str, amount: str) -> dict[str, str]:
+    """Return the form of the page that asks whether the account of a card is to be funded."""
+    page = shown(person.get(f"{card}/fund", amount=amount)).partition("<main")[2]
+    return {name: unescape(value) for name, value in HIDDEN.findall(page)}
+
+
 def test_a_form_is_carried_out_once(person: Person) -> None:
     card = card_of(person, amount="100.00 USD")
-    page = shown(person.get(card))
-    account = person.hidden(page, "account")
-    fields = sent(person, page, account=account, amount="1.00 USD", confirmed="yes")
+    fields = confirmation(person, card, "1 USD")
 
     for _ in range(3):
         page = followed(person, person.post(f"{card}/fund", fields))
@@ -266,13 +275,30 @@ def test_a_form_is_carried_out_once(person: Person) -> None:
 def test_money_is_confirmed(person: Person, other_platform: Api) -> None:
     card = card_of(person, amount="100.00 USD")
     page = shown(person.get(card))
+    [form] = re.findall(rf'<form method="(\w+)" action="{ROOT}{card}/fund"', page)
     foreign = str(other_platform.account(other_platform.customer()["id"])["id"])
-    fields = sent(person, page, account=person.hidden(page, "account"), amount="1.00 USD")
 
-    shown(person.post(f"{card}/fund", fields), 400)
-    shown(person.post(f"{card}/fund", fields | {"confirmed": "yes", "account": foreign}), 400)
+    asked = shown(person.get(f"{card}/fund", amount="1500.5 USD"))
+    fields = confirmation(person, card, "1500.5 USD")
 
-    assert "100.00 USD" in shown(person.get(card))
+    assert form == "get"
+    assert "Deposit 1,500.50 USD" in asked
+    assert asked.count(fields["account"]) > 1
+    assert "100.00 USD" in shown(person.get(card)), "nothing has moved"
+    shown(person.post(f"{card}/fund", fields | {"account": foreign}), 400)
+    shown(person.post(f"{card}/fund", fields | {"account": ""}), 400)
+    for amount in ("", "0 USD", "1", "1 EUR", "1,50 USD"):
+        shown(person.get(f"{card}/fund", amount=amount), 400)
+    assert "1,600.50 USD" in followed(person, person.post(f"{card}/fund", fields))
+
+
+def test_a_closed_card_has_no_account_to_fund(person: Person, api: Api) -> None:
+    card = api.active_card()["id"]
+    ok(api.patch(f"/cards/{card}", {"state": "CLOSED"}))
+
+    page = shown(person.get(f"/simulator/cards/{card}/fund", amount="1 USD"), 400)
+
+    assert "has no account that could be funded" in page
 
 
 def test_a_purchase_that_is_no_id_is_refused_before_anything_moves(person: Person) -> None:
@@ -338,6 +364,7 @@ def test_ids_of_other_platforms_are_unknown(person: Person, other_platform: Api)
     pages = [
         shown(person.get(f"/simulator/cards/{unknown}"), 404),
         shown(person.get(f"/simulator/cards/{foreign}"), 404),
+        shown(person.get(f"/simulator/cards/{foreign}/fund", amount="1 USD"), 404),
         shown(person.get(own, purchase=purchase), 404),
         shown(person.http.get(f"{ROOT}/simulator/stories/tip?{run}&{foreign_run}"), 404),
     ]
@@ -357,6 +384,7 @@ def test_a_token_that_only_views_has_no_buttons(
         viewer.log_in(tenant)
         pages = [shown(viewer.get(path)) for path in (SIMULATOR, card)]
         form = sent(viewer, pages[0], amount="1 USD", descriptor="X")
+        shown(viewer.get(f"{card}/fund", amount="1 USD"), 403)
         shown(viewer.post(f"{card}/authorization", form), 403)
         shown(viewer.post(f"{SIMULATOR}/stories/tip", form), 403)
 

@@ -120,19 +120,16 @@ def test_a_refused_amount_names_its_limit_as_it_is_typed(person: Person) -> None
     assert "at most the settled amount that has not been refunded, 15.00 USD" in page
 
 
-@pytest.mark.parametrize("path", ["fund", "cardholders"])
-def test_a_deposit_above_the_largest_names_that_with_its_currency(
-    person: Person, path: str
-) -> None:
-    card = card_of(person, amount="100.00 USD")
-    page = shown(person.get(card))
-    account = person.hidden(page, "account")
-    fields = sent(person, page, account=account, confirmed="yes", amount="1,000,000,000.01 USD")
-    place = f"{card}/fund" if path == "fund" else f"{SIMULATOR}/cardholders"
+def test_a_deposit_above_the_largest_names_that_with_its_currency(person: Person) -> None:
+    card, amount = card_of(person, amount="100.00 USD"), "1,000,000,000.01 USD"
+    fields = sent(person, shown(person.get(SIMULATOR)), amount=amount)
 
-    page = shown(person.post(place, fields), 400)
+    pages = [
+        shown(person.get(f"{card}/fund", amount=amount), 400),
+        shown(person.post(f"{SIMULATOR}/cardholders", fields), 400),
+    ]
 
-    assert "must be at most 1,000,000,000.00 USD" in page
+    assert all("must be at most 1,000,000,000.00 USD" in page for page in pages)
 
 
 # --- cardholders ----------------------------------------------------------------------------------

@@ -161,8 +161,6 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
     """Run an operation on a card, and show what it has changed."""
     call, fields = action.call, action.fields
     card = await _card(call, card_id)
-    if name == operations.FUND:
-        return await _fund(request, action, card)
     operation = operations.BY_NAME.get(name)
     if operation is None:
         raise unknown_path()
@@ -182,27 +180,6 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
         return await _card_page(request, call, card_id, query, answer=answer)
     shown = {"purchase": answer.body["id"], **sent}
     return redirect(f"{_CARDS}/{public_id('Card', card_id)}?{urlencode(shown)}")
-
-
-async def _fund(request: Request, action: Action, card: CardResource) -> Response:
-    fields = action.fields
-    account = public_id("InternalAccount", card.funding_sources[0]) if card.funding_sources else ""
-    if fields.get("account") != account or not account:
-        raise invalid_field("account", "must be the funding account of the card")
-    if fields.get("confirmed") != "yes":
-        raise invalid_field("confirmed", "confirm that this account is credited with this amount")
-    amount = operations.deposit_of(fields, card.currency)
-    answer = await action.run("POST", operations.fund_path(account), {"amount": amount.minor_units})
-    if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
-    shown = {
-        "made": operations.FUND,
-        "key": fields[forms.KEY],
-        "amount": fields.get("amount", ""),
-    }
-    if fields.get("purchase"):
-        shown["purchase"] = fields["purchase"]
-    return redirect(f"{_CARDS}/{public_id('Card', card.id)}?{urlencode(shown)}")
 
 
 async def _card(call: ConsoleContext, card_id: CardId) -> CardResource:

@@ -18,6 +18,7 @@ PAGES: Final = (
     "/simulator/stories/{story}",
     "/simulator/cards/{card}",
     "/simulator/cards/{card}?purchase={tip}",
+    "/simulator/cards/{card}/fund?amount=12.50 USD",
 )
 """The addresses below the console; names in braces are those of `names`."""
 
@@ -107,6 +108,20 @@ def test_an_operation_on_a_card_is_a_form_without_scripts(
 
     assert page.locator('[data-figure="heldAmount"] dd').inner_text() == "7.25"
     assert "CORNER SHOP" in page.locator(".made code").inner_text()
+
+
+def test_an_account_is_funded_after_amount_and_account_are_confirmed(
+    visit: Visiting, names: Mapping[str, str]
+) -> None:
+    page = visit(f"/simulator/cards/{names['card']}", with_scripts=False).page
+
+    page.get_by_text("Fund", exact=True).first.click()
+    page.locator("#fund-amount").fill("7.25 USD")
+    page.get_by_role("button", name="Fund", exact=True).click()
+    assert "InternalAccount:" in page.locator(".confirm").inner_text()
+    page.get_by_role("button", name="Deposit 7.25 USD").click()
+
+    assert "/fund" in page.locator(".made code").inner_text()
 
 
 def test_a_story_is_played_with_keys_alone(visit: Visiting) -> None:
