@@ -60,6 +60,40 @@ def test_the_slider_goes_back_in_time_without_another_page(
     assert page.evaluate("document.activeElement.id") == "asof"
 
 
+def test_a_slider_that_fails_says_so_and_stands_at_the_event_that_is_shown(
+    visit: Visiting, stories: Stories
+) -> None:
+    person = visit(f"/card-transactions/{stories.tip}")
+    page = person.page
+    person.expect_failures()
+    slider, notice = page.get_by_label("As of event", exact=True), page.locator("#stale")
+
+    page.route("**/card-transactions/*asOf=*", lambda route: route.fulfill(status=503, body="busy"))
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(notice).to_have_text(re.compile(r"^Not updated: .* Reload the page\.$"))
+    assert slider.input_value() == "4"
+    expect(slider).to_have_attribute("aria-valuetext", "event 4 of 4")
+    assert person.violations() == []
+
+    page.unroute("**/card-transactions/*asOf=*")
+    page.keyboard.press("ArrowLeft")
+
+    expect(page.locator('[data-figure="heldAmount"] dd')).to_have_text("15.00")
+    expect(notice).to_be_hidden()
+
+
+def test_the_slider_says_its_event_before_that_is_shown(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    page.route("**/card-transactions/*asOf=*", lambda _: None)  # Left without an answer.
+    slider = page.get_by_label("As of event", exact=True)
+
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+
+    expect(slider).to_have_attribute("aria-valuetext", "event 3 of 4")
+
+
 def test_the_slider_is_a_form_without_scripts(visit: Visiting, stories: Stories) -> None:
     page = visit(f"/card-transactions/{stories.tip}", with_scripts=False).page
 

@@ -54,6 +54,18 @@ def test_the_tip_plays_with_one_click_to_the_picture_of_fifteen(visit: Visiting)
     assert person.violations() == []
 
 
+def test_a_story_that_stops_says_so(visit: Visiting) -> None:
+    person = visit("/simulator")
+    page = person.page
+    person.expect_failures()
+    page.route("**/steps/2", lambda route: route.fulfill(status=403, body="ended"))
+
+    page.get_by_role("button", name="Play Restaurant tip").click()
+
+    expect(page.locator("#stale")).to_contain_text("Not updated:", timeout=30_000)
+    expect(page.get_by_role("button", name="Next: clear 15.00")).to_be_visible()
+
+
 def test_two_clicks_lead_from_the_first_page_to_the_picture(visit: Visiting) -> None:
     page = visit().page
 

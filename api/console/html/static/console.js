@@ -49,9 +49,12 @@ function complete(within) {
 let unanswered = 0; // Refreshes that were asked for after the last one that is shown.
 
 function noteStale(isStale) {
-  const notice = document.getElementById("stale");
   const part = isStale && document.querySelector("[data-refreshed]");
-  const text = part ? `Not refreshed since ${part.dataset.refreshed.slice(11, 19)} UTC.` : "";
+  note(part ? `Not refreshed since ${part.dataset.refreshed.slice(11, 19)} UTC.` : "");
+}
+
+function note(text) {
+  const notice = document.getElementById("stale");
   if (notice.textContent === text) return; // It is announced once.
   notice.textContent = text;
   notice.hidden = !text;
@@ -64,7 +67,26 @@ setInterval(() => {
   parts.forEach((part) => htmx.trigger(part, "refresh"));
 }, 2000);
 
-function failed() { if (!document.hidden) noteStale(true); }
+// The slider of a picture says the event that it stands at, also before that is shown.
+const describe = (slider) => {
+  slider.setAttribute("aria-valuetext", `event ${slider.value} of ${slider.max}`);
+};
+
+document.addEventListener("input", (event) => {
+  if (event.target.matches(".asof input")) describe(event.target);
+});
+
+function failed() {
+  if (document.querySelector("[data-refreshed]")) {
+    if (!document.hidden) noteStale(true);
+    return;
+  }
+  note("Not updated: the console did not answer, or refused. Reload the page.");
+  document.querySelectorAll(".asof input").forEach((slider) => {
+    slider.value = slider.form.querySelector("output").textContent; // What the figures are of.
+    describe(slider);
+  });
+}
 
 document.addEventListener("DOMContentLoaded", () => complete(document));
 document.addEventListener("htmx:error", failed);
