@@ -191,9 +191,14 @@ def test_a_key_is_one_word_of_a_shell() -> None:
 
 
 def repeated(api: Api, page: str) -> httpx2.Response:
-    """Run the command of the call that a page says was just made; it has an Idempotency-Key."""
+    """Run the command of the call that a page says was just made."""
     [command] = re.findall(r'aria-label="The API call just made"><code>(.*?)</code>', page)
-    words = shlex.split(unescape(command))
+    return run(api, unescape(command))
+
+
+def run(api: Api, command: str) -> httpx2.Response:
+    """Run the command of a call that was made; it has an Idempotency-Key."""
+    words = shlex.split(command)
     headers = dict(
         words[place + 1].split(": ", 1) for place, word in enumerate(words) if word == "-H"
     )
@@ -252,6 +257,29 @@ def test_the_command_of_a_form_repeats_it_and_applies_nothing_twice(
     assert available(api, account) == before
     purchases = ok(api.get("/transactions", cardId=card["id"]))["data"]
     assert len(purchases) == (0 if name == "fund" else 1)
+
+
+def test_the_commands_of_a_cardholder_make_the_same_one(person: Person, api: Api) -> None:
+    fields = {
+        "form_token": person.hidden(shown(person.get("/simulator")), "form_token"),
+        "idempotency_key": forms.new_key(),
+        "name": "Grace <i>",
+        "amount": "25.00 USD",
+        "card_ending": "005",
+    }
+    place = person.post("/simulator/cardholders", fields).headers["location"]
+    page = shown(person.http.get(place))
+    commands = re.findall(r'aria-label="The API calls just made, \d"><code>(.*?)</code>', page)
+
+    customer, deposit, card = (run(api, unescape(each)) for each in commands)
+
+    made_before = ok(api.get(f"/cards/{made(card)['id']}"))
+    assert urlsplit(place).path.endswith(made_before["id"])
+    assert made_before["cardholderId"] == made(customer)["id"]
+    assert ok(deposit)["balance"]["amount"] == 2_500
+    assert available(api, made_before["fundingSources"][0]) == 2_500
+    assert "<i>" not in page
+    shown(person.http.get(place.replace("balance=2500", "balance=x")), 400)
 
 
 def test_a_key_in_an_address_is_one_that_may_be(person: Person, api: Api) -> None:

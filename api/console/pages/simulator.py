@@ -1,6 +1,7 @@
 """Simulator: cardholders, and a form for every operation of the sandbox on a card."""
 
 from asyncio import to_thread
+from collections.abc import Sequence
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
@@ -21,8 +22,10 @@ from cardledger.api.console.simulator.cardholders import (
     CardholderRequest,
     NotApprovedError,
     SetUpError,
+    requests_of,
     set_up,
 )
+from cardledger.api.console.simulator.stories import StepRequest
 from cardledger.api.http.errors import ApiError, invalid_field, not_found, unknown_path
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.platforms import registry as platforms
@@ -34,13 +37,14 @@ from cardledger.ledger.queries.console.purchase_history import PurchaseHistory, 
 from cardledger.ledger.storage import paging
 from cardledger.schema.wire.cards.cards import CardResource
 from cardledger.schema.wire.common import CardId, CardTransactionId, parse_id, public_id
-from cardledger.schema.wire.customers.accounts import InternalAccountResource
+from cardledger.schema.wire.customers.accounts import MAX_FUND, InternalAccountResource
 from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.SIMULATOR
 _CARDS: Final = f"{_PART.path}/cards"
 _LATEST: Final = 6  # Purchases of the card that can be chosen.
 _SHOWN_FIELDS: Final = ("amount", "descriptor", "final")
+_CARDHOLDER: Final = "cardholder"  # What the page of a card says was made.
 _MAX_VALUE: Final = 300
 _ONLY_CARDS: Final = (
     "The command lists the latest cards. Stories and forms are requests of their own, which the"
@@ -53,7 +57,8 @@ router = console_router()
 class CardQuery(Filters):
     """What a card's page shows besides the card: a purchase, and the request that was just made.
 
-    `key` is the Idempotency-Key of that request.
+    `key` is the Idempotency-Key of that request; `name`, `balance` in minor units and `ending` are
+    of a cardholder that was just made.
     """
 
     purchase: CardTransactionId | None = None
@@ -61,6 +66,9 @@ class CardQuery(Filters):
     amount: str = ""
     descriptor: str = ""
     final: str = ""
+    name: str = ""
+    balance: Annotated[int, Field(ge=0, le=MAX_FUND)] = 0
+    ending: str = ""
     key: Annotated[str, Field(pattern=forms.KEY_PATTERN)] | None = None
 
 
@@ -129,7 +137,14 @@ async def create_cardholder(request: Request, action: Transacting) -> Response:
         return redirect(f"{navigation.CUSTOMERS.path}/{error.customer}")
     except SetUpError as error:
         return await failure(request, error.answer.status, str(error))
-    return redirect(f"{_CARDS}/{made.card}")
+    shown = {
+        "made": _CARDHOLDER,
+        "key": fields[forms.KEY],
+        "name": wanted.name,
+        "balance": str(balance),
+        "ending": wanted.card_ending,
+    }
+    return redirect(f"{_CARDS}/{made.card}?{urlencode(shown)}")
 
 
 async def _balance_of(action: Action) -> tuple[str | None, int]:
@@ -257,20 +272,36 @@ def _api(
 
 def _made(
     request: Request, call: ConsoleContext, card: CardResource, query: CardQuery
-) -> ApiCall | None:
-    """Return the request that the fields of `query` make; None when there is none."""
+) -> Sequence[ApiCall]:
+    """Return the requests that the fields of `query` make; none when it has none."""
+    try:
+        found = _requests_of(card, query)
+    except ApiError:
+        return []  # The address was edited.
+    return [
+        rendering.api_call(request, call, each.path, body=each.body, key=each.key) for each in found
+    ]
+
+
+def _requests_of(card: CardResource, query: CardQuery) -> Sequence[StepRequest]:
     purchase = None if query.purchase is None else public_id("CardTransaction", query.purchase)
     fields = {"amount": query.amount, "descriptor": query.descriptor, "final": query.final}
-    try:
-        if query.made == operations.FUND and card.funding_sources:
-            path = operations.fund_path(public_id("InternalAccount", card.funding_sources[0]))
-            body = {"amount": operations.amount_of(fields, card.currency).minor_units}
-            return rendering.api_call(request, call, path, body=body, key=query.key)
-        operation = operations.BY_NAME.get(query.made or "")
-        if operation is None:
-            return None
-        body = operations.body_of(operation, fields, purchase=purchase, currency=card.currency)
-    except ApiError:
-        return None  # The address was edited.
+    account = public_id("InternalAccount", card.funding_sources[0]) if card.funding_sources else ""
+    if query.made == _CARDHOLDER and account and query.key:
+        wanted = CardholderRequest(
+            name=query.name,
+            currency=card.currency,
+            balance=query.balance,
+            card_ending=query.ending,
+        )
+        customer = public_id("Customer", card.cardholder_id)
+        return requests_of(wanted, customer=customer, account=account, run_id=query.key)
+    if query.made == operations.FUND and account:
+        body = {"amount": operations.amount_of(fields, card.currency).minor_units}
+        return [StepRequest(path=operations.fund_path(account), body=body, key=query.key)]
+    operation = operations.BY_NAME.get(query.made or "")
+    if operation is None:
+        return []
+    body = operations.body_of(operation, fields, purchase=purchase, currency=card.currency)
     path = operations.path_of(public_id("Card", card.id), operation.name)
-    return rendering.api_call(request, call, path, body=body, key=query.key)
+    return [StepRequest(path=path, body=body, key=query.key)]

@@ -151,7 +151,7 @@ async def show(
         purchase=history.resource,
         name=purchase,
         picture=picture.draw(history),
-        made=rendering.api_call(request, call, made.path, body=made.body, key=made.key),
+        made=[rendering.api_call(request, call, made.path, body=made.body, key=made.key)],
         outcome=query.outcome,
         first_outcome=query.first_outcome,
         api=documents.events_call(request, call, history),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cardledger.api.console.access.forms import Action, Answer
 from cardledger.api.console.simulator import operations
-from cardledger.api.console.simulator.stories import key_of
+from cardledger.api.console.simulator.stories import StepRequest, key_of
 
 _PAUSE_S: Final = 0.05
 _PATIENCE_S: Final = 5.0  # The issuer of a sandbox answers within milliseconds.
@@ -72,24 +72,15 @@ async def _make(
     action: Action, wanted: CardholderRequest, run_id: str, made: list[str]
 ) -> Cardholder:
     """Make a cardholder, and add the ids of what was made to `made`."""
-    body = {"customerType": "INDIVIDUAL", "fullName": wanted.name}
-    customer = await _do(action, "POST", "/customers", body, key_of(run_id, "customer"))
+    customer = await _send(action, _customer_request(run_id, wanted))
     made.append(str(customer["id"]))
     if customer["kycStatus"] != _APPROVED:
         raise NotApprovedError(str(customer["id"]))
     account = await _account(action, customer["id"], wanted.currency)
     currency = str(account["balance"]["currency"]["code"])
     if wanted.balance:
-        path = operations.fund_path(account["id"])
-        await _do(action, "POST", path, {"amount": wanted.balance}, key_of(run_id, "fund"))
-    request: dict[str, Any] = {
-        "cardholderId": customer["id"],
-        "form": "VIRTUAL",
-        "fundingSources": [account["id"]],
-    }
-    if wanted.card_ending:
-        request["platformCardId"] = f"{run_id}-{wanted.card_ending}"
-    card = await _do(action, "POST", "/cards", request, key_of(run_id, "card"))
+        await _send(action, _deposit_request(run_id, wanted, account["id"]))
+    card = await _send(action, _card_request(run_id, wanted, customer["id"], account["id"]))
     made.append(str(card["id"]))
     if not wanted.card_ending:
         card = await _issued(action, card)
@@ -101,10 +92,44 @@ async def _make(
     )
 
 
+def requests_of(
+    wanted: CardholderRequest, *, customer: str, account: str, run_id: str
+) -> Sequence[StepRequest]:
+    """Return the requests that have made a cardholder, by the ids of what they have made."""
+    return [
+        _customer_request(run_id, wanted),
+        *([_deposit_request(run_id, wanted, account)] if wanted.balance else []),
+        _card_request(run_id, wanted, customer, account),
+    ]
+
+
+def _customer_request(run_id: str, wanted: CardholderRequest) -> StepRequest:
+    body = {"customerType": "INDIVIDUAL", "fullName": wanted.name}
+    return StepRequest(path="/customers", body=body, key=key_of(run_id, "customer"))
+
+
+def _deposit_request(run_id: str, wanted: CardholderRequest, account: str) -> StepRequest:
+    body = {"amount": wanted.balance}
+    return StepRequest(path=operations.fund_path(account), body=body, key=key_of(run_id, "fund"))
+
+
+def _card_request(
+    run_id: str, wanted: CardholderRequest, customer: str, account: str
+) -> StepRequest:
+    body: dict[str, Any] = {
+        "cardholderId": customer,
+        "form": "VIRTUAL",
+        "fundingSources": [account],
+    }
+    if wanted.card_ending:
+        body["platformCardId"] = f"{run_id}-{wanted.card_ending}"
+    return StepRequest(path="/cards", body=body, key=key_of(run_id, "card"))
+
+
 async def _account(action: Action, customer: str, currency: str | None) -> Mapping[str, Any]:
     """Return the customer's account in `currency`."""
     path = f"/customers/internal-accounts?customerId={customer}&type={_FIAT}&limit=100"
-    found: list[Mapping[str, Any]] = (await _do(action, "GET", path))["data"]
+    found: list[Mapping[str, Any]] = (await _get(action, path))["data"]
     of_currency = {account["balance"]["currency"]["code"]: account for account in found}
     if currency in of_currency:
         return of_currency[currency]
@@ -121,18 +146,19 @@ async def _issued(action: Action, card: Mapping[str, Any]) -> Mapping[str, Any]:
     deadline = loop.time() + _PATIENCE_S
     while card["state"] == "PROCESSING" and loop.time() < deadline:
         await asyncio.sleep(_PAUSE_S)
-        card = await _do(action, "GET", f"/cards/{card['id']}")
+        card = await _get(action, f"/cards/{card['id']}")
     return card
 
 
-async def _do(
-    action: Action,
-    method: str,
-    path: str,
-    body: Mapping[str, Any] | None = None,
-    key: str | None = None,
-) -> Any:  # noqa: ANN401 - JSON
-    answer = await action.run(method, path, body, key=key)
+async def _send(action: Action, request: StepRequest) -> Any:  # noqa: ANN401 - JSON
+    return _body_of(await action.run("POST", request.path, request.body, key=request.key))
+
+
+async def _get(action: Action, path: str) -> Any:  # noqa: ANN401 - JSON
+    return _body_of(await action.run("GET", path))
+
+
+def _body_of(answer: Answer) -> Any:  # noqa: ANN401 - JSON
     if not answer.is_success:
         raise SetUpError(answer)
     return answer.body

@@ -69,11 +69,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRequest:
-    """The request of a step, of the API; `key` is its Idempotency-Key."""
+    """A request of the API; `key` is its Idempotency-Key, None when it is not known any more."""
 
     path: str
     body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-    key: str
+    key: str | None
 
 
 def _authorize(amount: int, effect: str) -> Step:
