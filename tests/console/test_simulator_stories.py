@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
@@ -103,6 +104,25 @@ def test_a_token_without_ingest_is_told_why_a_story_has_no_buttons(
     assert len(lacking) == 1
     assert 'id="story-duplicate"' in lacking[0]
     assert "<button" not in lacking[0]
+
+
+# --- fields of forms ------------------------------------------------------------------------------
+
+
+def test_a_form_sends_category_and_country_of_the_merchant(person: Person, api: Api) -> None:
+    card = card_of(person, amount="100.00 USD")
+    page = shown(person.get(card))
+    more = {"amount": "1 USD", "descriptor": "SHOP", "mcc": "5812", "country": "FR"}
+
+    made = followed(person, person.post(f"{card}/authorization", sent(person, page, **more)))
+
+    purchase = ok(api.get(f"/transactions/{person.hidden(made, 'purchase')}"))
+    assert purchase["merchant"] == {"descriptor": "SHOP", "mcc": "5812", "country": "FR"}
+    call = unescape(made.partition("The API call just made")[2])
+    assert '"mcc": "5812", "country": "FR"' in call
+    assert 'id="authorization-mcc"' in page
+    wrong = sent(person, page, **more | {"mcc": "58"})
+    assert "mcc" in main_of(shown(person.post(f"{card}/authorization", wrong), 400))
 
 
 # --- amounts --------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from cardledger.schema.wire.errors import Code
 _PART: Final = navigation.SIMULATOR
 _CARDS: Final = f"{_PART.path}/cards"
 _LATEST: Final = 6  # Purchases of the card that can be chosen.
-_SHOWN_FIELDS: Final = ("amount", "descriptor", "final")
+_SHOWN_FIELDS: Final = ("amount", "descriptor", "final", *operations.MERCHANT_FIELDS)
 _CARDHOLDER: Final = "cardholder"  # What the page of a card says was made.
 _MAX_VALUE: Final = 300
 _ONLY_CARDS: Final = (
@@ -66,6 +66,8 @@ class CardQuery(Filters):
     amount: str = ""
     descriptor: str = ""
     final: str = ""
+    mcc: str = ""
+    country: str = ""
     name: str = ""
     balance: Annotated[int, Field(ge=0, le=MAX_FUND)] = 0
     ending: str = ""
@@ -285,7 +287,7 @@ def _made(
 
 def _requests_of(card: CardResource, query: CardQuery) -> Sequence[StepRequest]:
     purchase = None if query.purchase is None else public_id("CardTransaction", query.purchase)
-    fields = {"amount": query.amount, "descriptor": query.descriptor, "final": query.final}
+    fields = query.model_dump(include=set(_SHOWN_FIELDS))
     account = public_id("InternalAccount", card.funding_sources[0]) if card.funding_sources else ""
     if query.made == _CARDHOLDER and account and query.key:
         wanted = CardholderRequest(

@@ -15,6 +15,8 @@ from cardledger.schema.wire.errors import Code
 AMOUNT: Final = "amount"
 DESCRIPTOR: Final = "descriptor"
 FINAL: Final = "final"
+MERCHANT_FIELDS: Final = ("mcc", "country")
+"""What a form may say of the merchant besides its name."""
 
 _AMOUNTS: Final[TypeAdapter[NamedAmount]] = TypeAdapter(Amount)
 
@@ -176,7 +178,8 @@ def body_of(
         if not operation.is_follow_up:
             body["currency"] = {"code": amount.currency}
     if DESCRIPTOR in operation.fields:
-        body["merchant"] = {"descriptor": fields.get(DESCRIPTOR, "")}
+        more = {name: fields[name].strip() for name in MERCHANT_FIELDS if fields.get(name)}
+        body["merchant"] = {"descriptor": fields.get(DESCRIPTOR, ""), **more}
     if FINAL in operation.fields and fields.get(FINAL):
         body["final"] = fields[FINAL] == "yes"
     return body
