@@ -77,6 +77,7 @@ _BY_KEY: Final = {
     "a delivery": "/webhooks/deliveries/WebhookDelivery:{delivery}",
     "fund what is missing": "/exceptions/CardTransaction:{exception}/fund",
     "a card in the simulator": "/simulator/cards/Card:{card}?purchase=CardTransaction:{purchase}",
+    "fund an account": "/simulator/cards/Card:{card}/fund?amount=1.00+USD",
     "a story": (
         "/simulator/stories/tip?run={run}&card=Card:{card}&account=InternalAccount:{account}"
         "&purchase=CardTransaction:{purchase}&step=1"
