@@ -11,6 +11,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
+from pydantic_core import to_json
+
 from cardledger.ledger.books.business_days import Calendars
 from cardledger.ledger.books.posting import Movement, PostingDays
 from cardledger.ledger.core.card_transaction import Decision
@@ -46,7 +48,13 @@ from cardledger.ledger.engine.records import (
 )
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.adjustments import Adjustment
-from cardledger.ledger.projections.card_transaction import Conversion, Identity, RollUp, advance
+from cardledger.ledger.projections.card_transaction import (
+    Conversion,
+    Identity,
+    RollUp,
+    advance,
+    wire,
+)
 from cardledger.ledger.projections.event_rows import to_row
 from cardledger.ledger.projections.settlement_bookings import SettlementBooking
 from cardledger.ledger.projections.transfers import Transfer
@@ -55,6 +63,9 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.settlement import Settlement
 
 _CUSTOMER: Final = ChartAccount.CUSTOMER
+# So many events are folded for a webhook of a card transaction at most. Hardly any has more; of one
+# that has, each dispatch would fold all of them again.
+_FOLDED_UP_TO: Final = 100
 _WEBHOOK_TYPES: Final = {status: f"CARD_TRANSACTION.{status}" for status in Status}
 
 
@@ -421,7 +432,7 @@ class ChangeSet:
     ) -> None:
         """Append a webhook of `kind` to the outbox.
 
-        `data` is its JSON; None for a card transaction, which is folded when it is sent.
+        `data` is its JSON; None for a card transaction, which is folded when it is dispatched.
         """
         self.writes.outbox.append(
             (new_id(), customer_id, platform_id, kind, subject_id, sequence, data, self.now)
@@ -442,6 +453,7 @@ class ChangeSet:
             identity.customer_id,
             identity.platform_id,
             state.sequence,
+            to_json(wire(after)).decode() if state.sequence > _FOLDED_UP_TO else None,
         )
 
     def _change_account(self, account: LockedAccount) -> None:

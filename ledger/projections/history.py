@@ -5,7 +5,7 @@ connection the suffix `_async`.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -100,7 +100,15 @@ def refold(
     Shape: `rows` in order, each (message_id, recorded_at, kind, amount, unfunded, final, reason);
     `conversions` by sequence.
     """
-    roll_up = opened(stored.identity)
+    return continued(opened(stored.identity), rows, conversions)
+
+
+def continued(
+    roll_up: RollUp,
+    rows: Iterable[Sequence[Any]],
+    conversions: Mapping[int, Conversion] = _NO_CONVERSIONS,
+) -> Iterator[RollUp]:
+    """Do as `refold` does, with the events that follow those of `roll_up`."""
     for message_id, recorded_at, *columns in rows:
         if conversions and (conversion := conversions.get(roll_up.state.sequence + 1)):
             roll_up = replace(roll_up, conversion=conversion)

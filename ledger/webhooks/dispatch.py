@@ -25,6 +25,7 @@ from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import beside, numbered_ids
 from cardledger.ledger.webhooks import outbox_claims
 from cardledger.ledger.webhooks.backlogs import Backlogs
+from cardledger.ledger.webhooks.folds import Folds
 from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
 from cardledger.ledger.webhooks.outbox_claims import Row, Turns
 from cardledger.schema.ids import Id
@@ -75,22 +76,24 @@ _DELETE_OUTBOX: Final = """
 """
 
 
-def dispatch(
+def dispatch(  # noqa: PLR0913 - what the process remembers, by name
     connection: Connection,
     *,
     limit: int,
     at: datetime,
     turns: Turns | None = None,
     backlogs: Backlogs | None = None,
+    folds: Folds | None = None,
 ) -> Dispatched:
     """Turn the oldest rows of the outbox into deliveries, at most `limit` of each.
 
     A platform with many endpoints takes more dispatches, not longer ones, and shares them with the
-    others. `turns` and `backlogs` are what the process remembers of its dispatches. A row that
-    cannot be rendered stays in the outbox, is logged and counted, and is retried after a minute
-    behind all new rows, so that it delays no other row. The number of statements is the same for 1
-    row and for 500. `DISPATCH_LOCK` lets one dispatcher run at a time: a second one could overtake
-    the first with the next event of a resource.
+    others. `turns`, `backlogs` and `folds` are what the process remembers of its dispatches. A row
+    that cannot be rendered stays in the outbox, is logged and counted, and is retried after a
+    minute behind all new rows, so that it delays no other row. The number of statements is the same
+    for 1 row and for 500, except where many events are folded: `folds` bounds these, and what they
+    do not suffice for keeps its place in the outbox. `DISPATCH_LOCK` lets one dispatcher run at a
+    time: a second one could overtake the first with the next event of a resource.
     """
     driver = driver_of(connection)
     turns, backlogs = turns or Turns(), backlogs or Backlogs()
@@ -99,7 +102,8 @@ def dispatch(
         turns.note((), (), has_more=False)
         return Dispatched(0, 0, has_more=False)
     fanned_out = _fan_out(driver, claimed, limit, at, turns=turns, backlogs=backlogs)
-    rendered = _render(driver, [row for row, _ in fanned_out])
+    fanned_out, folded = _fold(driver, fanned_out, folds or Folds())
+    rendered = _render([row for row, _ in fanned_out], folded)
     deliveries = list(_deliveries(fanned_out, rendered))
     done = [row for row, _ in fanned_out if row.id in rendered]
     postponed = [row for row, _ in fanned_out if row.id not in rendered]
@@ -264,8 +268,34 @@ def _keys(rows: Sequence[Row]) -> dict[str, pg_arrays.Array]:
     }
 
 
-def _render(driver: psycopg.Connection[Any], rows: Sequence[Row]) -> dict[Id, str]:
-    folded = _fold(driver, rows)
+def _fold(
+    driver: psycopg.Connection[Any], fanned_out: _FannedOut, folds: Folds
+) -> tuple[_FannedOut, Mapping[history.Version, RollUp]]:
+    """Return what can be rendered now, and the roll-ups for it.
+
+    What waits for more events to be folded keeps what is behind it of its resource waiting, too.
+    """
+    folded = folds.at(
+        driver,
+        [
+            (row.subject_id, row.sequence)
+            for row, _ in fanned_out
+            if row.data is None and row.sequence is not None
+        ],
+    )
+    if not folded.later:
+        return fanned_out, folded.roll_ups
+    waiting: set[Id] = set()
+    ready: _FannedOut = []
+    for row, receivers in fanned_out:
+        if row.subject_id in waiting or (row.subject_id, row.sequence) in folded.later:
+            waiting.add(row.subject_id)
+        else:
+            ready.append((row, receivers))
+    return ready, folded.roll_ups
+
+
+def _render(rows: Sequence[Row], folded: Mapping[history.Version, RollUp]) -> dict[Id, str]:
     bodies: dict[Id, str] = {}
     for row in rows:
         try:
@@ -278,43 +308,6 @@ def _render(driver: psycopg.Connection[Any], rows: Sequence[Row]) -> dict[Id, st
                 resource=str(row.subject_id),
             )
     return bodies
-
-
-def _fold(driver: psycopg.Connection[Any], rows: Iterable[Row]) -> dict[history.Version, RollUp]:
-    versions = [
-        (row.subject_id, row.sequence)
-        for row in rows
-        if row.data is None and row.sequence is not None
-    ]
-    if not versions:
-        return {}
-    try:
-        return _roll_ups(driver, versions)
-    except (ValueError, LookupError):
-        # One of them has an event that this release does not know: read them one by one.
-        return {key: roll_up for version in versions for key, roll_up in _fold_one(driver, version)}
-
-
-def _roll_ups(
-    driver: psycopg.Connection[Any], versions: Sequence[history.Version]
-) -> dict[history.Version, RollUp]:
-    """Return the roll-up at each of `versions`.
-
-    Most versions are the current ones, whose events need not be read again.
-    """
-    stored = history.current(driver, {key for key, _ in versions})
-    current = {(key, roll_up.state.sequence): roll_up for key, roll_up in stored.items()}
-    past = [version for version in versions if version not in current]
-    return current | (history.at(driver, past) if past else {})
-
-
-def _fold_one(
-    driver: psycopg.Connection[Any], version: history.Version
-) -> Iterable[tuple[history.Version, RollUp]]:
-    try:
-        return _roll_ups(driver, [version]).items()
-    except (ValueError, LookupError):
-        return ()
 
 
 def _body(row: Row, folded: Mapping[history.Version, RollUp]) -> str:

@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -406,16 +406,38 @@ def test_a_webhook_has_the_card_transaction_as_of_its_event(
 
 def tipped_card_transaction(world: World, platform: Platform) -> Id:
     """Write an authorization of 1250 and a clearing of 1500, as the engine does."""
+    return card_transaction_of(
+        world,
+        platform,
+        [
+            events.Authorized(amount=1250),
+            events.Pulled(amount=1250),
+            events.Pulled(amount=250),
+            events.Cleared(amount=1500, unfunded=0, final=True),
+        ],
+    )
+
+
+def card_transaction_of(
+    world: World,
+    platform: Platform,
+    facts: Sequence[events.Event],
+    without: Collection[int] = (),
+) -> Id:
+    """Write a card transaction with these events, of one message, and its cardholder.
+
+    The rows of the events `without` are not written.
+    """
     now = world.clock()
     customer_id, message_id = new_id(), new_id()
     world.insert(
         tables.customers,
         id=customer_id,
         platform_id=platform.id,
-        platform_customer_id="customer-1",
+        platform_customer_id=str(customer_id),
         customer_type="INDIVIDUAL",
         kyc_status="APPROVED",
-        uma_address="$1@example.com",
+        uma_address=f"${customer_id}@example.com",
         currencies=["USD"],
         created_at=now,
         updated_at=now,
@@ -424,7 +446,7 @@ def tipped_card_transaction(world: World, platform: Platform) -> Id:
         id=new_id(),
         customer_id=customer_id,
         platform_id=platform.id,
-        platform_customer_id="customer-1",
+        platform_customer_id=str(customer_id),
         card_id=new_id(),
         account_id=new_id(),
         issuer_transaction_token="token-1",
@@ -434,12 +456,6 @@ def tipped_card_transaction(world: World, platform: Platform) -> Id:
         country="US",
         created_at=now,
     )
-    facts: list[events.Event] = [
-        events.Authorized(amount=1250),
-        events.Pulled(amount=1250),
-        events.Pulled(amount=250),
-        events.Cleared(amount=1500, unfunded=0, final=True),
-    ]
     done = roll_up.advance(
         roll_up.opened(identity), facts, fold(facts), message_id=message_id, recorded_at=now
     )
@@ -447,17 +463,21 @@ def tipped_card_transaction(world: World, platform: Platform) -> Id:
         zip(card_transaction_rows.COLUMNS, card_transaction_rows.to_row(done), strict=True)
     )
     world.insert(tables.card_transactions, **columns)
-    for sequence, fact in enumerate(facts, start=1):
-        world.insert(
-            tables.card_transaction_events,
-            card_transaction_id=identity.id,
-            sequence=sequence,
-            customer_id=customer_id,
-            message_id=message_id,
-            occurred_at=now,
-            recorded_at=now,
+    rows = [
+        {
+            "card_transaction_id": identity.id,
+            "sequence": sequence,
+            "customer_id": customer_id,
+            "message_id": message_id,
+            "occurred_at": now,
+            "recorded_at": now,
             **EventRow(*to_row(fact))._asdict(),
-        )
+        }
+        for sequence, fact in enumerate(facts, start=1)
+        if sequence not in without
+    ]
+    with world.engine.begin() as connection:
+        connection.execute(insert(tables.card_transaction_events), rows)
     return identity.id
 
 

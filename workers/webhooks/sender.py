@@ -22,6 +22,7 @@ from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.backlogs import WAITING_LIMIT, Backlogs
 from cardledger.ledger.webhooks.dispatch import Dispatched
+from cardledger.ledger.webhooks.folds import Folds
 from cardledger.ledger.webhooks.leases import AttemptResult
 from cardledger.ledger.webhooks.outbox_claims import Turns
 from cardledger.workers.metrics import counted
@@ -73,6 +74,7 @@ class Sender:
         self._clock: Final = clock
         self._turns: Final = Turns()
         self._backlogs: Final = Backlogs(waiting_limit)
+        self._folds: Final = Folds()
         self._disabler: Final = EndpointDisabler(engine, every_s=every_s)
         config = LaneConfig(
             name="webhooks",
@@ -165,6 +167,7 @@ class Sender:
                 at=self._clock(),
                 turns=self._turns,
                 backlogs=self._backlogs,
+                folds=self._folds,
             )
 
     def deliver(self) -> int:
