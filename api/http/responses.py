@@ -13,6 +13,7 @@ from cardledger.ledger.platforms.api_tokens import RevokedTokenError
 from cardledger.ledger.platforms.scopes import GrantExceededError, LimitsExceededError
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.caps import CapReachedError
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import PageQuery
 from cardledger.schema.wire.common import Response as Resource
 from cardledger.schema.wire.errors import Code
@@ -83,12 +84,20 @@ class Listing:
 
         Raises: ApiError INVALID_INPUT when the cursor is not valid for this list.
         """
+        return paging.Wanted(limit=self._query.limit, after=self.place(), newest_first=newest_first)
+
+    def place(self, size: int = paging.KEY_BYTES) -> Id | None:
+        """Return the place after which the page begins, of `size` bytes; None: it is the first.
+
+        Raises: ApiError INVALID_INPUT when the cursor is not valid for this list.
+        """
         cursor = self._query.cursor
+        if not cursor:
+            return None
         try:
-            after = paging.place_of(self._keys, self._binding, cursor) if cursor else None
+            return paging.place_of(self._keys, self._binding, cursor, size=size)
         except paging.CursorError as error:
             raise invalid_field("cursor", str(error)) from None
-        return paging.Wanted(limit=self._query.limit, after=after, newest_first=newest_first)
 
     def response(self, page: paging.Page[Item]) -> Response:
         """Return the response with `page`.

@@ -21,7 +21,6 @@ _REMARKS: Final = {"title", "description", "default", "examples"}
 
 _PUBLIC_NAMES: Final[Mapping[str, str]] = {
     "EventResource": "CardTransactionEvent",
-    "EventList": "CardTransactionEventList",
     "Change": "CardTransactionChange",
     "Summary": "MovementSummary",
     "SandboxWebhookTestResource": "SandboxWebhookTestResult",

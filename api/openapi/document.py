@@ -308,7 +308,6 @@ _SUCCESSES: Final[Mapping[str, str]] = {
     "AcceptedEvents": "The number of accepted events; with `wait=false`.",
     "AgentConnection": "The agent and its access token.",
     "AgentCreated": "The new agent and its device code.",
-    "CardTransactionEventList": "The events of the card transaction.",
     "CustomerUploadAccepted": "The job that creates the customers.",
     "DeviceCodeStatus": "The status of the device code.",
     "KycLink": "The link to the hosted page.",

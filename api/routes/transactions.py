@@ -1,5 +1,6 @@
 """Transactions: card transactions, transfers and deposits in one list."""
 
+import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,11 +17,11 @@ from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections.transfers import Transfer
-from cardledger.ledger.queries import card_transactions, transactions
+from cardledger.ledger.queries import card_transactions, event_pages, transactions
 from cardledger.ledger.quotes import promises as quote_promises
 from cardledger.ledger.quotes import records as quotes
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.cards.card_transaction_events import EventList
+from cardledger.schema.wire.cards.card_transaction_events import EventResource, EventsQuery
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.cards.transactions import (
     OutgoingTransaction,
@@ -41,6 +42,8 @@ from cardledger.workers.client import ReplyTimeoutError
 from cardledger.workers.signals import doorbell
 
 _TAG = "Transactions"
+
+_EXPLAINED_AT_ONCE: Final = 20  # Events that take less time than a thread would to begin.
 
 DECISION_ERRORS: Final = error_responses(Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL)
 """Errors of every decision: only a pending transaction can be decided."""
@@ -82,17 +85,31 @@ async def get_transaction(transaction_id: AnyTransactionId, call: PlatformCall) 
     return await get_one(call, transaction_id)
 
 
-@router.get("/transactions/{transaction_id}/events", response_model=EventList)
+@router.get("/transactions/{transaction_id}/events", response_model=Page[EventResource])
 @requires(Permission.VIEW)
-async def list_events(transaction_id: CardTransactionId, call: PlatformCall) -> Response:
+async def list_events(
+    transaction_id: CardTransactionId, query: Annotated[EventsQuery, Query()], call: PlatformCall
+) -> Response:
     """List the events of a card transaction in order, each with its entries and an explanation."""
+    listing = Listing(call, f"events of {transaction_id}", query)
+    after = listing.place(event_pages.PLACE_BYTES)
     async with call.reading() as connection:
-        events = await card_transactions.events(
-            connection, platform_id=call.platform_id, card_transaction_id=transaction_id
+        page = await event_pages.read(
+            connection,
+            platform_id=call.platform_id,
+            card_transaction_id=transaction_id,
+            after=after,
+            limit=query.limit,
         )
-    if events is None:
+    if page is None:
         raise no_transaction()
-    return resource_response(EventList(data=events))
+    if len(page.stored) <= _EXPLAINED_AT_ONCE:
+        return _explained(listing, page)
+    return await asyncio.to_thread(_explained, listing, page)
+
+
+def _explained(listing: Listing, page: event_pages.UnexplainedPage) -> Response:
+    return listing.response(event_pages.explain(page))
 
 
 # --- for platforms and for agents ----------------------------------------------------------------

@@ -25,7 +25,7 @@ from cardledger.ledger.engine.records import Key
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.projections import history
+from cardledger.ledger.projections import history, past_versions
 from cardledger.ledger.projections.card_transaction import RollUp, wire
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
@@ -105,7 +105,7 @@ async def _outcomes(
     # Of a first outcome the card transaction as it was then, of a duplicate as it is now.
     firsts = [(row[4], row[5]) for row in rows if row[5] and row[0] == row[1]]
     repeats = [row[4] for row in rows if row[5] and row[0] != row[1]]
-    then = await history.at_async(connection, firsts) if firsts else {}
+    then = await past_versions.at(connection, firsts) if firsts else {}
     now = await history.current_async(connection, repeats) if repeats else {}
     return {
         key: _outcome(
@@ -204,7 +204,8 @@ async def find_by_key(  # noqa: PLR0913 - a key and its parts, by name
 ) -> Outcome | None:
     """Return the outcome that is recorded for a key of the platform; None when there is none.
 
-    The card transaction is shown as the event left it. An approval that could not be reported by
+    The card transaction is shown as the event left it, unless too many events have to be folded
+    for that (`past_versions`). An approval that could not be reported by
     `decideBy` is DECLINED: it was reversed, or its reversal waits, verified with `inbox_key`.
     Raises: SeveralEventsError when there are several and `customer_id` does not choose one.
     """
@@ -222,7 +223,7 @@ async def find_by_key(  # noqa: PLR0913 - a key and its parts, by name
             outcome, reason = OutcomeType.DECLINED, DeclineReason.DECISION_TIMEOUT
             detail = timeout_reversals.DETAIL_AGAIN
     versions = [(subject_id, sequence)] if subject_id and sequence else []
-    then = await history.at_async(connection, versions) if versions else {}
+    then = await past_versions.at(connection, versions) if versions else {}
     return outcomes.outcome(
         reference,
         outcome,

@@ -1,7 +1,7 @@
 """Card transactions at any point of their history: the fold of their events up to a sequence.
 
 Functions for psycopg's synchronous connection have the bare name, those for its asynchronous
-connection the suffix `_async`.
+connection the suffix `_async`. `past_versions` does what `at` does for an event loop.
 """
 
 from collections import defaultdict
@@ -57,21 +57,6 @@ def at(connection: Connection[Any], versions: Sequence[Version]) -> dict[Version
     if converted := _converted(stored):
         rows = connection.execute(_CONVERSIONS, [converted]).fetchall()
     return _fold(versions, stored, events.fetchall(), conversions_of(rows))
-
-
-async def at_async(
-    connection: AsyncConnection[Any], versions: Sequence[Version]
-) -> dict[Version, RollUp]:
-    """Do as `at` does."""
-    last = _last(versions)
-    roll_ups = await (await connection.execute(_ROLL_UPS, [list(last)])).fetchall()
-    cursor = await connection.execute(_EVENTS, [list(last), list(last.values())])
-    events = await cursor.fetchall()
-    stored = _stored(roll_ups)
-    rows = []
-    if converted := _converted(stored):
-        rows = await (await connection.execute(_CONVERSIONS, [converted])).fetchall()
-    return _fold(versions, stored, events, conversions_of(rows))
 
 
 def current(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, RollUp]:

@@ -12,12 +12,10 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from cardledger.ledger.core.status import Closure, Status
 from cardledger.ledger.projections import card_transaction, card_transaction_rows
 from cardledger.ledger.projections.event_rows import StoredEvent
-from cardledger.ledger.queries.explained_events import explained
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.tenancy import is_of_customer, own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.cards.card_transaction_events import EventResource
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 
 _CARD_TRANSACTION: Final = select(
@@ -27,7 +25,7 @@ _CARD_TRANSACTION: Final = select(
 
 _EVENT: Final = tables.card_transaction_events.c
 _CONVERSION: Final = tables.conversion_details.c
-_EVENTS: Final = (
+_EVENTS_BETWEEN: Final = (
     select(
         _EVENT.kind,
         _EVENT.amount,
@@ -55,7 +53,11 @@ _EVENTS: Final = (
         & (_CONVERSION.sequence == _EVENT.sequence)
         & (_CONVERSION.customer_id == _EVENT.customer_id),
     )
-    .where(_EVENT.card_transaction_id == bindparam("id"))
+    .where(
+        _EVENT.card_transaction_id == bindparam("id"),
+        _EVENT.sequence > bindparam("after"),
+        _EVENT.sequence <= bindparam("until"),
+    )
     .order_by(_EVENT.sequence)
 )
 _CLOCK_DIFFERENCE: Final = timedelta(hours=1)
@@ -63,11 +65,6 @@ _CLOCK_DIFFERENCE: Final = timedelta(hours=1)
 
 A worker that is off by more than a moment decides nothing; a batch takes a minute at most.
 """
-
-_EVENTS_BETWEEN: Final = _EVENTS.where(
-    _EVENT.sequence > bindparam("after"), _EVENT.sequence <= bindparam("until")
-)
-
 
 # A cardholder with more card transactions than the first number is looked for among as many of the
 # platform as the second.
@@ -124,26 +121,6 @@ async def get(
     )
     row = rows.one_or_none()
     return None if row is None else _render(row)
-
-
-async def events(
-    connection: AsyncConnection, *, platform_id: Id, card_transaction_id: Id
-) -> list[EventResource] | None:
-    """Return the events of the platform's card transaction in their order, explained.
-
-    None when the platform has no such card transaction.
-    """
-    result = await connection.execute(
-        select(tables.card_transactions.c.currency).where(
-            tables.card_transactions.c.id == card_transaction_id,
-            tables.card_transactions.c.platform_id == platform_id,
-        )
-    )
-    currency = result.scalar_one_or_none()
-    if currency is None:
-        return None
-    rows = await connection.execute(_EVENTS, {"id": card_transaction_id})
-    return explained([StoredEvent(*row) for row in rows], currency)
 
 
 async def events_between(

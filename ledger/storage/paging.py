@@ -18,7 +18,8 @@ Item = TypeVar("Item")
 COUNT_LIMIT: Final = 10_000
 """The highest exact total of a list; a larger list has none, since counting costs too much."""
 
-_KEY_BYTES: Final = 16
+KEY_BYTES: Final = 16
+"""The size of a key in a cursor."""
 
 
 class CursorError(ValueError):
@@ -192,7 +193,7 @@ def cursor_of(keys: KeyRing, binding: str, last: bytes) -> str:
     return urlsafe_b64encode(last + keys.sign_cursor(_signed(binding, last))).decode()
 
 
-def place_of(keys: KeyRing, binding: str, cursor: str, *, size: int = _KEY_BYTES) -> Id:
+def place_of(keys: KeyRing, binding: str, cursor: str, *, size: int = KEY_BYTES) -> Id:
     """Return the key in `cursor`, of `size` bytes: more in a list that is not in order of ids.
 
     Raises: CursorError when it was changed, or issued for another list or other filters.

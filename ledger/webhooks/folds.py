@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import structlog
 
-from cardledger.ledger.projections import history
+from cardledger.ledger.projections import event_spans, history
 from cardledger.ledger.projections.card_transaction import RollUp, opened
+from cardledger.ledger.projections.event_spans import Events, Span
 from cardledger.ledger.projections.history import Version
-from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
 EVENTS_LIMIT: Final = 5_000
@@ -53,21 +53,6 @@ class _Place(NamedTuple):
         return self.roll_up.state.sequence
 
 
-class _Span(NamedTuple):
-    """Events of a card transaction: after a sequence, and up to one."""
-
-    key: Id
-    after: int
-    until: int
-
-
-class _Read(NamedTuple):
-    """Events by card transaction, with the one before each span, and the conversions of some."""
-
-    events: Mapping[Id, Sequence[Sequence[Any]]]
-    conversions: history.Conversions
-
-
 class Folds:
     """How far one process has folded long card transactions; for one thread at a time."""
 
@@ -94,7 +79,7 @@ class Folds:
             return Folded(found, ())
         granted = self._granted(past)
         failed: set[Id] = set()
-        for page in _pages(granted, self._page):
+        for page in event_spans.pages(granted, self._page):
             spans = [span for span in page if span.key not in failed]
             found |= self._fold(driver, spans, stored, past, failed)
         self._forget(granted, past)
@@ -107,18 +92,18 @@ class Folds:
         }
         return Folded(found, later)
 
-    def _granted(self, past: Mapping[Id, Collection[int]]) -> list[_Span]:
+    def _granted(self, past: Mapping[Id, Collection[int]]) -> list[Span]:
         """Return which events are folded now: half of the limit for those that need the fewest.
 
         The other half is for the oldest of the rest, so that each of them gets its turn.
         """
-        spans = [_Span(key, self._begin(key, min(of)), max(of)) for key, of in past.items()]
-        granted: list[_Span] = []
+        spans = [Span(key, self._begin(key, min(of)), max(of)) for key, of in past.items()]
+        granted: list[Span] = []
         room = self._limit // 2
         rest = []
-        for span in sorted(spans, key=_length):
-            if _length(span) <= room:
-                room -= _length(span)
+        for span in sorted(spans, key=lambda span: span.length):
+            if span.length <= room:
+                room -= span.length
                 granted.append(span)
             else:
                 rest.append(span.key)
@@ -126,7 +111,7 @@ class Folds:
         for span in spans:
             if room and span.key in rest:
                 granted.append(span._replace(until=min(span.until, span.after + room)))
-                room -= _length(granted[-1])
+                room -= granted[-1].length
         return granted
 
     def _begin(self, key: Id, first: int) -> int:
@@ -140,16 +125,17 @@ class Folds:
     def _fold(
         self,
         driver: psycopg.Connection[Any],
-        spans: Sequence[_Span],
+        spans: Sequence[Span],
         stored: Mapping[Id, RollUp],
         past: Mapping[Id, Collection[int]],
         failed: set[Id],
     ) -> dict[Version, RollUp]:
         """Fold the events of `spans`; add to `failed` those that cannot be read or folded."""
         found: dict[Version, RollUp] = {}
+        converted = [span for span in spans if stored[span.key].conversion is not None]
         try:
             with driver.transaction():  # A savepoint: what cannot be read does not stop the others.
-                read = _read(driver, spans, stored)
+                events = event_spans.read(driver, spans, converted)
         except psycopg.Error:
             if driver.closed:
                 raise
@@ -158,7 +144,7 @@ class Folds:
             return {}
         for span in spans:
             try:
-                for roll_up in self._continue(span, stored[span.key], read):
+                for roll_up in self._continue(span, stored[span.key], events):
                     if roll_up.state.sequence in past[span.key]:
                         found[span.key, roll_up.state.sequence] = roll_up
             except Exception:  # noqa: BLE001 - events of one that cannot be folded stop only itself
@@ -167,9 +153,9 @@ class Folds:
                 failed.add(span.key)
         return found
 
-    def _continue(self, span: _Span, stored: RollUp, read: _Read) -> Iterator[RollUp]:
+    def _continue(self, span: Span, stored: RollUp, events: Events) -> Iterator[RollUp]:
         """Yield the roll-up after each event of `span`, and of the place where it begins."""
-        rows = read.events.get(span.key, [])
+        rows = events.rows.get(span.key, [])
         place = self._places.pop(span.key, None)
         roll_up = opened(stored.identity)
         if span.after:
@@ -177,7 +163,7 @@ class Folds:
                 raise LookupError("events that were folded are not there any more")
             roll_up, rows = place.roll_up, rows[1:]
             yield roll_up
-        conversions = read.conversions.get(span.key, {})
+        conversions = events.conversions.get(span.key, {})
         for after in history.continued(roll_up, rows, conversions):
             roll_up = after
             yield roll_up
@@ -188,74 +174,10 @@ class Folds:
         if place is not None:
             self._places[span.key] = place
 
-    def _forget(self, granted: Iterable[_Span], past: Mapping[Id, Collection[int]]) -> None:
+    def _forget(self, granted: Iterable[Span], past: Mapping[Id, Collection[int]]) -> None:
         """Forget the places that are soon reached again, and those longest ago of too many."""
         for span in granted:
             if span.until == max(past[span.key]) < _LONG:
                 self._places.pop(span.key, None)
         while len(self._places) > _REMEMBERED:
             del self._places[next(iter(self._places))]
-
-
-def _length(span: _Span) -> int:
-    return span.until - span.after
-
-
-def _pages(spans: Iterable[_Span], size: int) -> Iterator[list[_Span]]:
-    """Yield `spans` in parts, each of at most `size` events of one or more card transactions."""
-    page: list[_Span] = []
-    room = size
-    for whole in spans:
-        after = whole.after
-        while True:
-            part = _Span(whole.key, after, min(whole.until, after + room))
-            page.append(part)
-            room -= _length(part)
-            after = part.until
-            if not room:
-                yield page
-                page, room = [], size
-            if after == whole.until:
-                break
-    if page:
-        yield page
-
-
-_SPANS: Final = """
-    FROM unnest(%(ids)s::uuid[], %(from)s::int4[], %(until)s::int4[]) AS w (id, first, last)
-"""
-
-_EVENTS: Final = f"""
-    SELECT e.card_transaction_id, e.message_id, e.recorded_at, e.kind, e.amount, e.unfunded,
-        e.final, e.reason
-    {_SPANS} JOIN card_transaction_events e
-        ON e.card_transaction_id = w.id AND e.sequence BETWEEN w.first AND w.last
-    ORDER BY e.card_transaction_id, e.sequence
-"""
-
-# Of next to no card transaction: the statement is sent only where there are some.
-_CONVERSIONS: Final = f"""
-    SELECT c.card_transaction_id, c.sequence, c.merchant_amount, c.merchant_currency,
-        c.billing_amount, c.rate
-    {_SPANS} JOIN conversion_details c
-        ON c.card_transaction_id = w.id AND c.sequence BETWEEN w.first AND w.last
-"""
-
-
-def _read(
-    driver: psycopg.Connection[Any], spans: Sequence[_Span], stored: Mapping[Id, RollUp]
-) -> _Read:
-    events: dict[Id, list[Sequence[Any]]] = defaultdict(list)
-    for key, *columns in driver.execute(_EVENTS, _arguments(spans)):
-        events[key].append(columns)
-    converted = [span for span in spans if stored[span.key].conversion is not None]
-    rows = driver.execute(_CONVERSIONS, _arguments(converted)).fetchall() if converted else []
-    return _Read(events, history.conversions_of(rows))
-
-
-def _arguments(spans: Sequence[_Span]) -> dict[str, Any]:
-    return {
-        "ids": pg_arrays.uuids([span.key for span in spans]),
-        "from": pg_arrays.integers([span.after for span in spans]),
-        "until": pg_arrays.integers([span.until for span in spans]),
-    }

@@ -440,14 +440,18 @@ def _digits(value: object) -> object:
     return value
 
 
+PageLimit = Annotated[
+    int,
+    Field(ge=1, le=100),
+    BeforeValidator(_digits, json_schema_input_type=Annotated[int, Field(ge=1, le=100)]),
+]
+"""How many items a page has at most."""
+
+
 class PageQuery(Request):
     """The page of a list: `cursor` is the `nextCursor` of the previous page."""
 
-    limit: Annotated[
-        int,
-        Field(ge=1, le=100),
-        BeforeValidator(_digits, json_schema_input_type=Annotated[int, Field(ge=1, le=100)]),
-    ] = 20
+    limit: PageLimit = 20
     cursor: LongName | None = None
 
 

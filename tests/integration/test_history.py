@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.projections import card_transaction, history
+from cardledger.ledger.projections import card_transaction, history, past_versions
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.history import Version
 from cardledger.ledger.storage.ids import new_id
@@ -126,7 +126,7 @@ def test_an_asynchronous_connection_reads_the_same_versions(
 ) -> None:
     async def read() -> dict[Version, RollUp]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await history.at_async(connection, list(decided))
+            return await past_versions.at(connection, list(decided))
 
     assert asyncio.run(read()) == decided
 

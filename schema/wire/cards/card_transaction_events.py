@@ -3,7 +3,14 @@
 from typing import Annotated, Literal
 
 from cardledger.schema.wire.cards.card_transactions import ConversionResource
-from cardledger.schema.wire.common import CurrencyAmount, Documented, Response, Time
+from cardledger.schema.wire.common import (
+    CurrencyAmount,
+    Documented,
+    PageLimit,
+    PageQuery,
+    Response,
+    Time,
+)
 
 EventKind = Literal[
     "AUTHORIZED",
@@ -87,7 +94,7 @@ class EventResource(Response):
     recorded_at: Time
 
 
-class EventList(Response):
-    """All events of a card transaction, in order."""
+class EventsQuery(PageQuery):
+    """The page of the events of a card transaction: nearly all have fewer than a page holds."""
 
-    data: list[EventResource]
+    limit: PageLimit = 100
