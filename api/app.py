@@ -23,6 +23,7 @@ from cardledger.api.console import shown_settings
 from cardledger.api.console.html.headers import ConsoleHeaders
 from cardledger.api.console.mode import OFF as CONSOLE_OFF
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
+from cardledger.api.exchange_offers import ExchangeOffers
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness
@@ -339,6 +340,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 webhook_waiting_limit=config.webhook_waiting_limit,
                 turns=Turns(),
                 loop_turns=LoopTurns(is_shared=lambda: slots.is_shared),
+                exchange_offers=ExchangeOffers(),
                 slots=slots,
                 ingestion=IngestionLimits(),
                 uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from typing_extensions import override
 
+from cardledger.api.exchange_offers import ExchangeOffers
 from cardledger.api.fair_slots import FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
@@ -102,6 +103,7 @@ class Services:
     turns: Turns
     slots: FairSlots
     loop_turns: LoopTurns
+    exchange_offers: ExchangeOffers
     ingestion: IngestionLimits
     uploads: FilesInProgress
     document_limits: StorageLimits

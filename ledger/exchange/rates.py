@@ -83,6 +83,11 @@ class Rates:
         self._pricing: Final = pricing
         self._refreshed_at: Final = window_start(at)
 
+    @property
+    def record(self) -> object:
+        """What the rates are made of: equal while none has changed or was refreshed."""
+        return self._stored, self._refreshed_at
+
     def market(self, source: str, destination: str) -> MarketRate | None:
         """Return the market rate; None: no source has one."""
         for stored in self._stored:

@@ -1,5 +1,6 @@
 """Exchange rates: listed with fees, rails and limits; set in a sandbox, for one platform."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,9 @@ import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
-from tests.api.support import TIMEOUT_S, Api, new_tenant, ok, refused, server
+from cardledger.api.exchange_offers import ExchangeOffers
+from cardledger.config import gc_tuning
+from tests.api.support import TIMEOUT_S, Api, LoopWatch, new_tenant, ok, refused, server
 
 Json = dict[str, Any]
 
@@ -214,3 +217,55 @@ def test_outside_a_sandbox_there_are_the_rates_of_the_installation_alone(
         Api(url, own.tenant) as production,
     ):
         assert listed(production, sourceCurrency="USD") == []
+
+
+def test_a_list_of_all_pairs_does_not_block_the_event_loop(api_config: ApiConfig) -> None:
+    currencies = ("USD", "EUR", "GBP", "JPY", "CHF")
+    watch = LoopWatch()
+    gc_tuning.freeze(for_latency=True)  # As in an API process.
+    amounts = iter(range(10_000, 20_000))  # None of them was listed before.
+    with (
+        server(api_config, watch=watch) as root,
+        Api(root, new_tenant(api_config.database_url, currencies=currencies)) as client,
+    ):
+
+        def request() -> None:
+            assert len(listed(client, sendingAmount=next(amounts))) > 500
+
+        request()
+        watch.assert_not_blocked_by(request)
+    gc.unfreeze()
+    gc_tuning.relax()
+
+
+def test_a_list_that_was_computed_is_shown_until_a_rate_or_a_fee_changes(own: Api) -> None:
+    ok(set_rate(own, "USD", "EUR", 1.25))
+    query: dict[str, str | int | list[str]] = {"sourceCurrency": "USD", "sendingAmount": 10_000}
+
+    first, again = listed(own, **query), listed(own, **query)
+    ok(set_rate(own, "USD", "EUR", 1.5))
+    changed = listed(own, **query)
+
+    assert first == again
+    assert [rate["exchangeRate"] for rate in euros(first)] == [1.25, 1.25]
+    assert [rate["exchangeRate"] for rate in euros(changed)] == [1.5, 1.5]
+
+
+def euros(rates: list[Json]) -> list[Json]:
+    return [rate for rate in rates if rate["destinationCurrency"]["code"] == "EUR"]
+
+
+def test_only_the_lists_that_were_used_last_are_kept() -> None:
+    offers = ExchangeOffers(limit_bytes=10)
+    offers.keep("a", 1, b"aaaa")
+    offers.keep("b", 1, b"bbbb")
+    offers.find("a", 1)
+
+    offers.keep("c", 1, b"cccc")
+    offers.keep("d", 1, b"d" * 11)
+
+    assert offers.find("b", 1) is None
+    assert offers.find("d", 1) is None
+    offers.keep("a", 1, b"aaaa")
+    assert offers.find("a", 1) == b"aaaa"
+    assert offers.find("a", 2) is None

@@ -7,11 +7,11 @@ from itertools import product
 from typing import Annotated, Final
 
 from fastapi import Query, Response
+from pydantic_core import to_json
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
-from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
 from cardledger.ledger.core.payments.conversion import ConversionRangeError
 from cardledger.ledger.exchange import rates
@@ -58,8 +58,7 @@ async def list_exchange_rates(
         platform = await platforms.get(connection, call.platform_id)
     sources = [query.source_currency] if query.source_currency else platform.supported_currencies
     pairs = _pairs(sources, query.destination_currency or corridors.currencies())
-    listed = await _listed(call, platform, pairs, query.sending_amount)
-    response = resource_response(listed)
+    response = await _listed(call, platform, pairs, query.sending_amount)
     response.headers["Cache-Control"] = "private"
     refreshed_at = window_start(call.now()) + VALIDITY
     response.headers["Expires"] = format_datetime(refreshed_at, usegmt=True)
@@ -88,26 +87,31 @@ async def set_sandbox_exchange_rate(body: ExchangeRateSet, call: PlatformCall) -
             connection, pair, Fraction(body.exchange_rate), platform_id=call.platform_id
         )
         platform = await platforms.get(connection, call.platform_id)
-    return resource_response(await _listed(call, platform, [pair], _SHOWN_AMOUNT))
+    return await _listed(call, platform, [pair], _SHOWN_AMOUNT)
 
 
 async def _listed(
     call: PlatformContext, platform: platforms.Platform, pairs: Sequence[Pair], amount: int
-) -> ExchangeRateList:
-    try:
-        async with call.reading() as connection:
-            offers = await exchange_rates.offers(
-                connection,
-                platform,
-                pairs,
-                sending_amount=amount,
-                pricing=call.services.pricing,
-                at=call.now(),
+) -> Response:
+    services = call.services
+    async with call.reading() as connection:
+        known = await rates.read(
+            connection, pairs, platform_id=platform.id, pricing=services.pricing, at=call.now()
+        )
+    key, made_of = (platform.id, tuple(pairs), amount), (platform, known.record)
+    body = services.exchange_offers.find(key, made_of)
+    if body is None:
+        steps = exchange_rates.offers(platform, pairs, known, sending_amount=amount)
+        try:
+            offers = await services.loop_turns.run(steps)
+        except ConversionRangeError:
+            message = (
+                f"is too large for a currency of the list: {amount}; send less, or name others"
             )
-    except ConversionRangeError:
-        message = f"is too large for a currency of the list: {amount}; send less, or name others"
-        raise invalid_field("sendingAmount", message, Code.AMOUNT_OUT_OF_RANGE) from None
-    return ExchangeRateList(data=offers)
+            raise invalid_field("sendingAmount", message, Code.AMOUNT_OUT_OF_RANGE) from None
+        body = to_json({"data": offers})
+        services.exchange_offers.keep(key, made_of, body)
+    return Response(body, media_type="application/json")
 
 
 def _pairs(sources: Iterable[str], destinations: Iterable[str]) -> list[Pair]:
