@@ -85,6 +85,10 @@ class AttemptPage:
     limit: int
 
 
+LAST_ATTEMPTS: Final = AttemptPage(limit=20)
+"""Those that a delivery shows: there may be any number, each with 4 KB of a response."""
+
+
 async def page(
     connection: AsyncConnection,
     *,
@@ -125,12 +129,9 @@ async def get(
     *,
     platform_id: Id,
     delivery_id: Id,
-    attempts: AttemptPage | None = None,
+    attempts: AttemptPage = LAST_ATTEMPTS,
 ) -> WebhookDeliveryResource | None:
-    """Return the platform's delivery with its payload and attempts in their order, or None.
-
-    Without `attempts` it has all of them.
-    """
+    """Return the platform's delivery with its payload and `attempts` in their order, or None."""
     rows = await connection.execute(
         _DELIVERY.add_columns(_DELIVERIES.body).where(
             _DELIVERIES.id == delivery_id, _DELIVERIES.platform_id == platform_id
@@ -145,12 +146,10 @@ async def get(
 
 
 async def _attempts(
-    connection: AsyncConnection, delivery_id: Id, wanted: AttemptPage | None
+    connection: AsyncConnection, delivery_id: Id, wanted: AttemptPage
 ) -> list[WebhookAttemptResource]:
-    statement = _ATTEMPT.where(_ATTEMPTS.delivery_id == delivery_id)
-    if wanted is not None:
-        statement = statement.limit(wanted.limit)
-    if wanted is not None and wanted.before is not None:
+    statement = _ATTEMPT.where(_ATTEMPTS.delivery_id == delivery_id).limit(wanted.limit)
+    if wanted.before is not None:
         statement = statement.where(_ATTEMPTS.number < wanted.before)
     rows = await connection.execute(statement.order_by(_ATTEMPTS.number.desc()))
     return [_attempt(row) for row in reversed(rows.all())]

@@ -33,6 +33,9 @@ from cardledger.schema.wire.webhooks.envelope import WebhookType
 REPLAY_BATCH_SIZE: Final = 500
 """Deliveries that one database transaction makes due again."""
 
+RETRY_LIMIT: Final = 100
+"""Attempts of a delivery after which it is not retried on request."""
+
 _SCAN_BATCH_SIZE: Final = 5000
 # The lease of an attempt under way ends within this time; it must not be sent a second time.
 _LEASE_LIMIT: Final = timedelta(minutes=1)
@@ -46,6 +49,10 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 class NoEndpointError(Exception):
     """The delivery has no endpoint: it was deleted, or no enabled one wanted the webhook."""
+
+
+class RetriedTooOftenError(Exception):
+    """The delivery has had `RETRY_LIMIT` attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,7 @@ _COLUMNS: Final = """
 
 # A webhook without an endpoint stands for all that have missed it: `replay` copies it for each.
 _BY_ID: Final = f"""
-    SELECT {_COLUMNS}, false FROM webhook_deliveries w
+    SELECT {_COLUMNS}, false, w.attempts FROM webhook_deliveries w
     LEFT JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
         AND e.id = w.endpoint_id
     WHERE w.id = %(id)s AND w.platform_id = %(platform)s
@@ -98,16 +105,19 @@ async def retry(
     """Make a delivery due again, whatever its state; return whether the platform has it.
 
     The webhook id stays the same, so that receivers recognise a duplicate.
-    Raises: NoEndpointError.
+    Raises: NoEndpointError; RetriedTooOftenError.
     """
     driver = await driver_async(connection)
     arguments = {"platform": platform_id, "id": delivery_id}
     row = await (await driver.execute(_BY_ID, arguments)).fetchone()
     if row is None:
         return False
-    delivery = _Replayable._make(row)
+    *found, attempts = row
+    delivery = _Replayable._make(found)
     if delivery.endpoint_id is None:
         raise NoEndpointError
+    if attempts >= RETRY_LIMIT:
+        raise RetriedTooOftenError
     await _make_due(driver, [delivery], at)
     return True
 

@@ -14,7 +14,7 @@ from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.webhooks import backlogs, deliveries, dispatch_lock, endpoints, replays
-from cardledger.ledger.webhooks.replays import NoEndpointError, Window
+from cardledger.ledger.webhooks.replays import NoEndpointError, RetriedTooOftenError, Window
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Page, WebhookDeliveryId
 from cardledger.schema.wire.errors import Code
@@ -71,7 +71,7 @@ async def list_webhook_deliveries(
 async def get_webhook_delivery(
     webhook_delivery_id: WebhookDeliveryId, call: PlatformCall
 ) -> Response:
-    """Return a delivery with its payload and all attempts."""
+    """Return a delivery with its payload and its last 20 attempts."""
     return await _delivery_response(call, webhook_delivery_id)
 
 
@@ -82,8 +82,8 @@ async def retry_webhook_delivery(
 ) -> Response:
     """Send a delivery again, whatever its state, with the same webhook id.
 
-    A delivery that waits for its retry is due at once; one that is being sent is not changed. The
-    response shows the payload, hence the permission `VIEW`.
+    A delivery that waits for its retry is due at once; one that is being sent is not changed. After
+    100 attempts it is a `CONFLICT`. The response shows the payload, hence the permission `VIEW`.
     """
     try:
         async with call.writing() as connection:
@@ -102,6 +102,10 @@ async def retry_webhook_delivery(
             "The delivery has no endpoint; POST /webhooks/replay sends what endpoints have missed."
         )
         raise ApiError(Code.CONFLICT, message) from None
+    except RetriedTooOftenError:
+        limit = replays.RETRY_LIMIT
+        message = f"The delivery has had {limit} attempts or more; it is not retried on request."
+        raise ApiError(Code.CONFLICT, message, details={"limit": limit}) from None
     if not exists or delivery is None:
         raise _no_delivery()
     await call.notify(doorbell.WEBHOOKS)

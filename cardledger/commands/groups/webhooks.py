@@ -129,7 +129,7 @@ def deliveries(  # noqa: PLR0913 - the options of the command
 def show(
     delivery: Id, *, as_json: Json = False, data_dir: DataDir = None, ready_file: ReadyFile = None
 ) -> None:
-    """Show a delivery with its payload and every attempt."""
+    """Show a delivery with its payload and its last attempts."""
     with _api(data_dir, ready_file) as api:
         found = api.get(f"/webhooks/deliveries/{delivery}")
     if as_json:

@@ -174,7 +174,7 @@ class WebhookAttemptResource(Response):
 
 
 class WebhookDeliveryResource(Response):
-    """The delivery of one webhook to one endpoint, with its attempts.
+    """The delivery of one webhook to one endpoint; `attemptList` has the last 20 of its attempts.
 
     A PENDING delivery without `nextAttemptAt` waits for an earlier delivery of its resource.
     """
