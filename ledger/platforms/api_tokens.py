@@ -203,6 +203,7 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
     for lost: the secret before it goes on counting.
     Raises: GrantExceededError, LimitsExceededError, RevokedTokenError.
     """
+    await caps.lock(connection, tables.api_tokens, rotated_by.platform_id)
     await _check_not_revoked(connection, rotated_by)
     columns = tables.api_tokens.c
     is_this = columns.id == token_id, columns.platform_id == rotated_by.platform_id
@@ -241,6 +242,7 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
 async def _check_not_revoked(connection: AsyncConnection, token: Token) -> None:
     """Check that `token`, which API processes may keep for seconds, still exists.
 
+    The caller has locked the tokens of the platform: it is not deleted until the caller's end.
     Raises: RevokedTokenError.
     """
     columns = tables.api_tokens.c
@@ -324,6 +326,12 @@ async def of_platform(connection: AsyncConnection, platform_id: Id) -> list[Toke
 async def revoke(connection: AsyncConnection, client_id: str) -> Id | None:
     """Delete the token of `client_id`, of any platform, and return its id; None: there was none."""
     columns = tables.api_tokens.c
+    platform_id = await connection.scalar(
+        select(columns.platform_id).where(columns.client_id == client_id)
+    )
+    if platform_id is None:
+        return None
+    await caps.lock(connection, tables.api_tokens, platform_id)
     deleted: Id | None = await connection.scalar(
         tables.api_tokens.delete().where(columns.client_id == client_id).returning(columns.id)
     )
@@ -345,8 +353,12 @@ async def revoke_all(connection: AsyncConnection, platform_id: Id) -> None:
 
 
 async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:
-    """Delete the platform's token `token_id`; returns whether there was such a token."""
+    """Delete the platform's token `token_id`; returns whether there was such a token.
+
+    What it has created by then is committed: no token of its making appears afterwards.
+    """
     columns = tables.api_tokens.c
+    await caps.lock(connection, tables.api_tokens, platform_id)
     deleted = await connection.execute(
         tables.api_tokens.delete().where(columns.id == token_id, columns.platform_id == platform_id)
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import pytest
@@ -11,12 +12,12 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_der_private_key,
 )
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.platforms import api_tokens as tokens
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.platforms.scopes import Permission
+from cardledger.ledger.platforms.scopes import Permission, Token
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
 from cardledger.ledger.storage.secrets.sealed_columns import SIGNING_KEY
@@ -114,3 +115,67 @@ def test_a_token_is_authenticated_by_its_secret_which_is_not_stored(app_database
         assert secret not in str(rows.all())
 
     within(app_database_url, act)
+
+
+@pytest.mark.parametrize("by", ["delete", "revoke", "rotate"])
+def test_what_a_token_is_making_is_there_when_its_deletion_is_over(
+    app_database_url: str, by: str
+) -> None:
+    async def run() -> None:
+        engine = async_engine(app_database_url)
+        async with engine.begin() as connection:
+            platform = await platforms.create(connection, name="Acme", keys=KEYS)
+            thief, other = [
+                await tokens.issue(
+                    connection,
+                    platform_id=platform.id,
+                    name=name,
+                    permissions=["TOKENS"],
+                    keys=KEYS,
+                    at=datetime.now(UTC),
+                )
+                for name in ("thief", "other")
+            ]
+        token = Token(
+            id=thief.id, platform_id=platform.id, permissions=frozenset({Permission.TOKENS})
+        )
+
+        async def remove() -> None:
+            async with engine.begin() as connection:
+                if by == "revoke":
+                    await tokens.revoke(connection, thief.client_id)
+                else:
+                    await tokens.delete(connection, platform_id=platform.id, token_id=thief.id)
+
+        async with engine.begin() as making:
+            if by == "rotate":
+                await tokens.rotate_secret(
+                    making,
+                    token_id=other.id,
+                    rotated_by=token,
+                    keys=KEYS,
+                    overlap=timedelta(0),
+                    at=datetime.now(UTC),
+                )
+            else:
+                await tokens.issue(
+                    making,
+                    platform_id=platform.id,
+                    name="loot",
+                    permissions=["TOKENS"],
+                    keys=KEYS,
+                    at=datetime.now(UTC),
+                    granted_by=token,
+                )
+            removal = asyncio.create_task(remove())
+            async with engine.connect() as looking:
+                while not removal.done() and not await looking.scalar(_WAITING):  # noqa: ASYNC110 - PostgreSQL does not tell
+                    await asyncio.sleep(0.01)
+            assert not removal.done(), "it waits"
+        await removal
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+_WAITING = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
