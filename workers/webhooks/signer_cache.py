@@ -28,7 +28,7 @@ class SignerCache:
         self._clock: Final = clock
         self._loading: Final = threading.Lock()
         # By endpoint: its version, when the signer expires, the signer.
-        self._signers: Final[dict[Id, tuple[datetime, datetime, Signer]]] = {}
+        self._signers: dict[Id, tuple[datetime, datetime, Signer]] = {}
 
     def get(self, endpoint_id: Id, endpoint_version: datetime) -> Signer:
         """Return the signer of an endpoint's webhooks.
@@ -43,8 +43,15 @@ class SignerCache:
                 return signer
             with self._engine.connect() as connection:
                 signer = signer_for(connection, endpoint_id, self._keys, at=now)
+            # Those that have expired go: their keys are not kept in memory, nor those of endpoints
+            # that were deleted.
+            self._signers = {key: kept for key, kept in self._signers.items() if now < kept[1]}
             self._signers[endpoint_id] = endpoint_version, now + _TIME_TO_LIVE, signer
             return signer
+
+    def __len__(self) -> int:
+        """Return of how many endpoints signers are kept."""
+        return len(self._signers)
 
     def _cached(self, endpoint_id: Id, endpoint_version: datetime, now: datetime) -> Signer | None:
         version, expires_at, signer = self._signers.get(endpoint_id, (None, now, None))
