@@ -3,6 +3,7 @@
 Only the resolver is replaced, because DNS is what an attacker controls.
 """
 
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -82,8 +83,18 @@ NOT_PUBLIC = [
 def test_a_name_that_resolves_to_a_non_public_address_is_refused(address: str) -> None:
     result = post("https://hook.example/", resolve=always(address), allow_loopback=False)
 
-    error = "forbidden: the host name resolves to an address that is not public"
+    error = "forbidden: the host name does not resolve to a public address"
     assert result == HttpResult(error=error)
+
+
+def test_a_name_inside_cannot_be_told_from_one_that_does_not_exist() -> None:
+    def unknown(_: str, __: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    inside = post("https://db.example/", resolve=always("10.0.0.1"), allow_loopback=False)
+    nowhere = post("https://db.example/", resolve=unknown, allow_loopback=False)
+
+    assert inside == nowhere
 
 
 @pytest.mark.parametrize("address", [address for address in NOT_PUBLIC if "%" not in address])

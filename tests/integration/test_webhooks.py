@@ -829,7 +829,7 @@ def test_an_invalid_response_is_recorded_with_a_reason(
     ("url", "error"),
     [
         ("http://127.0.0.1:1/", "cannot connect"),
-        ("http://receiver.invalid/", "the host name cannot be resolved"),
+        ("http://receiver.invalid/", "forbidden: the host name does not resolve"),
         ("http://a..b/", "LocationParseError"),
         ("http://" + "a" * 70 + ".example/", ""),
         ("ftp://127.0.0.1/", "URLSchemeUnknown"),

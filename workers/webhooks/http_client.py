@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
+import structlog
 import urllib3
 from typing_extensions import Buffer, override
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -50,6 +51,12 @@ _RESPONSE_LIMIT: Final = 128 * 1024
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ERROR_LENGTH: Final = 300
 _NOT_IN_A_URL: Final = re.compile(r"[\x00-\x20\x7f]")
+
+# Of a name that is not known as well as of one in our network: a platform must not learn which of
+# these there are.
+_NO_PUBLIC_ADDRESS: Final = "the host name does not resolve to a public address"
+
+_log = structlog.get_logger()
 
 Resolve = Callable[[str, int], Sequence[str]]
 """Returns every address of a host name. Raises: OSError; UnicodeError for an invalid name."""
@@ -149,7 +156,7 @@ def _reason(error: Exception, limit_s: float) -> str:
             # The message of urllib3 repeats the URL, which may contain a token.
             return f"{type(error).__name__}: the URL cannot be used"
         case NameResolutionError():
-            return "the host name cannot be resolved"
+            return f"forbidden: {_NO_PUBLIC_ADDRESS}"
         case NewConnectionError():
             return f"cannot connect: {error.__cause__}"[:_ERROR_LENGTH]
         case ConnectTimeoutError():
@@ -270,12 +277,10 @@ class _SsrfGuard:
         for address in addresses:
             purpose = ssrf.why_forbidden(address, allow_loopback=self.allow_loopback)
             if purpose is not None:
-                # A receiver must not learn what a name resolves to in our network.
-                raise ForbiddenError(
-                    f"this address is not public ({purpose})"
-                    if literal
-                    else "the host name resolves to an address that is not public"
-                )
+                if literal:
+                    raise ForbiddenError(f"this address is not public ({purpose})")
+                _log.info("host name of a webhook is of an address that is not public", host=host)
+                raise ForbiddenError(_NO_PUBLIC_ADDRESS)
             if not has_tls and not ssrf.is_loopback(address):
                 raise ForbiddenError("http:// is allowed for loopback addresses only")
         return addresses
