@@ -11,9 +11,8 @@ without the cardholders whose rows another session has locked (docs/decisions/00
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
 from threading import Event
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 import structlog
@@ -21,7 +20,8 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
+from cardledger.ledger.engine import reads, rejections, stalls, writes
+from cardledger.ledger.engine.claimer import Claimer, Queues
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.failures import (
     CardholderLockedError,
@@ -39,15 +39,12 @@ from cardledger.ledger.engine.failures import (
     repeated,
     succeeds,
 )
-from cardledger.ledger.engine.key_proof import KeyProof
-from cardledger.ledger.engine.locked_cardholders import LockedCardholders
-from cardledger.ledger.engine.records import Claimed, Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.engine.snapshots import SnapshotReader
 from cardledger.ledger.engine.stalls import SAMPLE, Stalls
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH, driver
@@ -60,17 +57,8 @@ _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have 
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
-_LOCKED_AT_ONCE: Final = 32  # Locked cardholders that are passed over to find a free one.
 
 _log = structlog.get_logger()
-
-
-class _Queues(NamedTuple):
-    """Queues of one lane, without the messages of stalled cardholders."""
-
-    lane: Lane
-    shards: Sequence[int]
-    held: Sequence[Id]
 
 
 class Engine:
@@ -93,10 +81,8 @@ class Engine:
         self._database: Final = database
         self._clock: Final = clock
         self._key: Final = key
-        self._proof: Final = KeyProof(key)
-        self._locked: Final = LockedCardholders()
-        self.locked_cardholders: Final = self._locked.left_out
-        self._positions: Final = QueuePositions()
+        self._claims: Final = Claimer(key, self._now)
+        self.locked_cardholders: Final = self._claims.locked.left_out
         self._rail: Final = rail
         self._batch_size: Final = batch_size
         self._sizes: Final = dict.fromkeys(Lane, batch_size)  # Of the next batch.
@@ -160,7 +146,7 @@ class Engine:
         """
         with self._transaction() as connection:
             oldest = claims.waiting(connection)
-        self._positions.found(oldest)
+        self._claims.found(oldest)
         waiting = [(lane, shard) for lane, shard, _ in oldest]
         with suppress(*_DATABASE_ERRORS), self._transaction() as connection:
             self._stalls.adopt(stalls.published(connection), waiting)
@@ -181,7 +167,7 @@ class Engine:
     def _run_batch(self, lane: Lane, shards: Sequence[int]) -> _Batched:
         """Decide a batch without stalled cardholders, except one that is retried."""
         due = self._stalls.due(lane, shards)
-        queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
+        queues = Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
         try:
             try:
                 decided, unfinished = self._commit_batch(queues)
@@ -207,7 +193,7 @@ class Engine:
             return decided, shards  # Others that wait are to be tried, too.
         return decided, unfinished
 
-    def _run_past_a_lock(self, queues: _Queues) -> _Batched:
+    def _run_past_a_lock(self, queues: Queues) -> _Batched:
         """Decide messages one by one until it is known for whose another session holds a lock.
 
         It is on a row that `locked_by_others` does not look at. That cardholder is left out of the
@@ -250,7 +236,7 @@ class Engine:
         for _ in range(self._batch_size):
             canaries = self._canaries_of_stopped(lane, shards) if until_success else ()
             held = [*self._stalls.held(lane, shards), *left_out, *canaries]
-            queues = _Queues(lane, shards, held)
+            queues = Queues(lane, shards, held)
             try:
                 others_do = others_succeed or succeeds(decided)
                 oldest = self._run_one(queues, others_succeed=others_do)
@@ -288,7 +274,7 @@ class Engine:
             return [], unfinished
         held = self._stalls.held(lane, shards, except_for=due)
         # In this queue alone: of several, the claim passes over those that another worker drains.
-        queues = _Queues(lane, [due.shard], [*held, CANARY_CUSTOMERS[due.shard]])
+        queues = Queues(lane, [due.shard], [*held, CANARY_CUSTOMERS[due.shard]])
         try:
             decided = self._run_one(queues, others_succeed=False)
         except FailedError as failure:
@@ -298,7 +284,7 @@ class Engine:
                 self._stalls.hold(failure)
             return [], unfinished
         if not decided:
-            if due.customer_id in self._locked.left_out():
+            if due.customer_id in self._claims.locked.left_out():
                 self._stalls.postpone(due)
             else:  # Another worker has decided what it waited for.
                 self._stalls.end(due)
@@ -343,7 +329,7 @@ class Engine:
             return []
         return shards
 
-    def _run_one(self, queues: _Queues, *, others_succeed: bool) -> list[Decided]:
+    def _run_one(self, queues: Queues, *, others_succeed: bool) -> list[Decided]:
         """Decide the oldest message in a commit of its own; empty when there is none.
 
         A message that fails is retried, and quarantined when its own data is the reason, while its
@@ -354,7 +340,7 @@ class Engine:
         messages: list[Message] = []
         try:
             with self._transaction() as connection:
-                messages, refused = self._claim_oldest(connection, queues)
+                messages, refused = self._claims.claim_oldest(connection, queues)
                 if not messages:
                     return refused
                 return self._decide_alone(
@@ -364,7 +350,7 @@ class Engine:
             if not messages:
                 raise
             # A row that `locked_by_others` does not look at.
-            self._locked.blame(messages[0].customer_id)
+            self._claims.locked.blame(messages[0].customer_id)
             _log.warning("locked cardholder left out of batches", **log_ids(messages[0]))
             raise CardholderLockedError from error
         except UnavailableError:
@@ -372,25 +358,10 @@ class Engine:
         except Exception as error:
             raise FailedError(messages[0] if messages else None, describe(error)) from error
 
-    def _claim_oldest(
-        self, connection: psycopg.Connection[Any], queues: _Queues
-    ) -> tuple[list[Message], list[Decided]]:
-        """Claim the oldest message whose cardholder is not locked; returns the forged ones, too.
-
-        There is none when all are locked, or as many as are looked at in one attempt.
-        """
-        refused: list[Decided] = []
-        for _ in range(_LOCKED_AT_ONCE):
-            claimed = self._claim(connection, queues, 1, waits=False)
-            refused += claimed.refused
-            if claimed.messages or not claimed.has_locked:
-                return claimed.messages, refused
-        return [], refused
-
     def _decide_alone(
         self,
         connection: psycopg.Connection[Any],
-        queues: _Queues,
+        queues: Queues,
         messages: Sequence[Message],
         *,
         others_succeed: bool,
@@ -410,9 +381,9 @@ class Engine:
             _log.error("poison message", **log_ids(messages[0]), error=describe(error))
         return rejections.quarantine(connection, messages, self._now(connection), self._key)
 
-    def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: _Queues) -> bool:
+    def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: Queues) -> bool:
         """Return whether a message behind the oldest can be decided; nothing is written."""
-        claimed = self._claim(connection, queues, 1 + _NEIGHBOURS, waits=False)
+        claimed = self._claims.claim(connection, queues, 1 + _NEIGHBOURS, waits=False)
         for neighbour in claimed.messages[1:]:
             if is_canary(neighbour):
                 continue
@@ -443,12 +414,12 @@ class Engine:
             committed()
             self._is_silent = False
 
-    def _commit_batch(self, queues: _Queues, *, waits: bool = True) -> _Batched:
+    def _commit_batch(self, queues: Queues, *, waits: bool = True) -> _Batched:
         size = self._sizes[queues.lane]
 
         def commit() -> _Batched:
             with self._transaction() as connection:
-                claimed = self._claim(connection, queues, size, waits=waits)
+                claimed = self._claims.claim(connection, queues, size, waits=waits)
                 decided = self._decide(connection, claimed.messages)
                 return [*claimed.refused, *decided], claimed.unfinished
 
@@ -463,37 +434,6 @@ class Engine:
         if len(decided) >= size:  # A smaller one says nothing about one of this size.
             self._sizes[queues.lane] = min(2 * size, self._batch_size)
         return decided, unfinished
-
-    def _claim(
-        self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool
-    ) -> Claimed:
-        """Claim messages, without those of cardholders known to be locked by others.
-
-        Unless the batch `waits` for locks, or when they were locked lately, cardholders are tried
-        here: all messages of one who is locked stay in the inbox, so that their order is kept.
-        """
-        lane, shards, held = queues
-        without = [*self._locked.left_out(), *held]
-        claim = partial(claims.claim, connection, lane, shards, without=without)
-        messages, unfinished, forged, has_verified = claim(
-            limit, self._key, positions=self._positions
-        )
-        self._proof.note(has_verified=has_verified)
-        refused: list[Decided] = []
-        if forged:
-            if not self._proof.holds(connection, lane, forged, without):
-                raise rejections.UnverifiedError
-            refused = rejections.refuse(connection, forged, self._now(connection))
-        claimed = {message.customer_id for message in messages}
-        tried = self._locked.suspects(claimed) if waits else claimed
-        if not tried:
-            return Claimed(messages, unfinished, refused)
-        mine = [message for message in messages if message.customer_id in tried]
-        locked = locked_cardholders.locked_by_others(connection, mine)
-        if found := self._locked.note(tried, locked):
-            _log.warning("locked cardholders left out of the batch", cardholders=len(found))
-        free = [message for message in messages if message.customer_id not in locked]
-        return Claimed(free, unfinished, refused, has_locked=bool(locked))
 
     def _now(self, connection: psycopg.Connection[Any]) -> datetime:
         return self._clock() if self._clock else database_clock.read(connection)
