@@ -9,12 +9,16 @@ from typing import Final
 
 _VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 
-OLDEST_HEAD_FINISHED: Final = "0034"
+OLDEST_HEAD_FINISHED: Final = "0147"
 """The newest revision of the oldest release that needs nothing which `migrate.finish` takes.
 
-Releases sign what they accept from 0019 on, reach rows by views from 0024 on, and enqueue by a
-function from 0034 on.
+Releases sign what they accept from 0019 on, reach rows by views from 0024 on, enqueue by a function
+from 0034 on, and sign the terms of quotes and payments from 0147 on. While a release before this
+one may use the database, terms without a MAC are believed.
 """
+
+OLDEST_HEAD_LIMITED: Final = "0034"
+"""The same of what a migration gives back only below it: the rights of roles."""
 
 
 def head() -> str:

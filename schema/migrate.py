@@ -114,10 +114,10 @@ def downgrade(
 def finish(url: str) -> None:
     """Take what only earlier releases need, none of which runs any more.
 
-    Messages without a MAC are refused, the API's role reaches the rows of platforms by views, and
-    the role that submits enqueues events by a function. A release that does not work so may not use
-    the schema any more.
-    Raises: UndecidedError while such messages wait.
+    Messages without a MAC are refused, and so are quotes and payments; the API's role reaches the
+    rows of platforms by views, and the role that submits enqueues events by a function. A release
+    that does not work so may not use the schema any more.
+    Raises: UndecidedError while such messages wait, or messages of such payments.
     """
     with _engine(url).begin() as connection:
         _refuse_earlier_releases(connection, url)
@@ -125,6 +125,7 @@ def finish(url: str) -> None:
             text(
                 "UPDATE inbox_macs SET is_required = true"
                 " WHERE NOT EXISTS (SELECT FROM inbox WHERE mac IS NULL)"
+                f" AND NOT EXISTS ({_UNSIGNED})"
             )
         )
         if not changed.rowcount:
@@ -132,6 +133,14 @@ def finish(url: str) -> None:
                 "messages that an earlier release has accepted wait to be decided; finish when the"
                 " workers have decided them"
             )
+
+
+# The text of an id: what a message names may be none. The inbox is small.
+_UNSIGNED: Final = """
+    SELECT FROM inbox i JOIN transfers t
+        ON t.customer_id = i.customer_id AND t.id::text = i.body ->> 'transferId'
+    WHERE t.mac IS NULL AND t.sequence = 0 AND num_nonnulls(t.due_at, t.settled_at) = 0
+"""
 
 
 def _refuse_earlier_releases(connection: Connection, url: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Owner
+from cardledger.ledger.messaging.inbox_key import Signed
 from cardledger.ledger.payments import messages, requests
 from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.projections.transfers import Transfer
@@ -223,7 +224,8 @@ class Desk:
         """Record a payment whose message does not arrive."""
 
         async def write(connection: AsyncConnection) -> None:
-            await connection.execute(transfers.insert(payment))
+            mac = INBOX_KEY.mac_of_terms(Signed.PAYMENT, payment.signed_terms)
+            await connection.execute(transfers.insert(replace(payment, mac=mac)))
 
         self.written(payment.platform_id, write)
 

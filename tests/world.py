@@ -31,10 +31,10 @@ from cardledger.ledger.messaging.inbox import (
     Message,
     Owner,
 )
-from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import FundingRail
-from cardledger.ledger.projections import card_transaction_rows, history
+from cardledger.ledger.projections import card_transaction_rows, history, transfers
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.ledger.storage.engines import async_engine, driver, sync_engine
@@ -277,12 +277,19 @@ class World:
                 amount,
             ],
         )
+        self.sign(key, source.owner.customer_id)
         return {
             "type": TRANSFER,
             "source": "transfers",
             "reference": str(key),
             "transferId": str(key),
         }
+
+    def sign(self, key: Id, customer_id: Id) -> None:
+        """Sign the terms of a transfer, as who requests it does."""
+        row = transfers.lock(self.connection, [(key, customer_id)])[key]
+        mac = INBOX_KEY.mac_of_terms(Signed.PAYMENT, row.signed_terms)
+        self.connection.execute("UPDATE transfers SET mac = %s WHERE id = %s", [mac, key])
 
     def event(
         self,

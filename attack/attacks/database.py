@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
@@ -178,6 +179,76 @@ def _count(session: Session, table: str, platform_id: Id) -> int:
     return int(count)
 
 
+_OPEN: Final = """
+    INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status, created_at,
+        updated_at)
+    VALUES (%s, %s, %s, 'EUR', 'INTERNAL_FIAT', 'ACTIVE', now(), now())
+"""
+_QUOTE: Final = f"""
+    INSERT INTO quotes (id, platform_id, customer_id, status, transaction_id, source_account_id,
+        destination_account_id, sending_currency, receiving_currency, locked_side, sending_amount,
+        receiving_amount, fee_amount, fee_fixed, fee_bps, rate_numerator, rate_denominator,
+        created_at, expires_at, updated_at)
+    SELECT %(id)s, %(platform)s, %(customer)s, 'PENDING', gen_random_uuid(), %(source)s,
+        %(destination)s, currency, 'EUR', 'SENDING', 1, {_FORGED}, 0, 0, 0, {_FORGED}, 1, now(),
+        now() + interval '1 hour', now()
+    FROM internal_accounts WHERE id = %(source)s
+"""
+_ARRIVED: Final = f"""
+    INSERT INTO transfers (id, platform_id, customer_id, kind, destination_account_id, amount,
+        currency, status, needs_approval, requested_at, created_at, updated_at)
+    SELECT %(id)s, %(platform)s, %(customer)s, 'RECEIVED', %(source)s, {_FORGED}, currency,
+        'PENDING', true, now(), now(), now()
+    FROM internal_accounts WHERE id = %(source)s
+"""
+_CONFLICT: Final = 409
+
+
+async def _forged_quotes(arena: Arena) -> Strike:
+    """Insert quotes and payments that promise money, and execute and approve them honestly."""
+    source = Id.parse(arena.attacker.accounts[0].partition(":")[2])
+    customer = Id.parse(arena.attacker.customers[0].partition(":")[2])
+    platform = arena.attacker.platform_id
+    euros = new_id()
+    kinds = (
+        (_QUOTE, "/quotes/Quote:{}/execute"),
+        (_ARRIVED, "/transactions/Transaction:{}/approve"),
+    )
+    statuses: Counter[int] = Counter()
+    with (
+        arena.stage.connect() as owner,
+        closing(await asyncio.to_thread(_views, arena, platform)) as session,
+    ):
+        session.execute(_OPEN, [euros, customer, platform])
+        before = _sum_of(owner, platform)
+        arena.begin()
+        while arena.is_on:
+            for statement, path in kinds:
+                key = new_id()
+                row = {
+                    "id": key,
+                    "platform": platform,
+                    "customer": customer,
+                    "source": source,
+                    "destination": euros,
+                }
+                await asyncio.to_thread(session.execute, statement.encode(), row)
+                statuses[(await arena.call("POST", path.format(key))).status] += 1
+            await asyncio.sleep(0.1)
+        arena.end()
+        await _until_claimed(owner, platform)
+        gained = _sum_of(owner, platform) - before
+    return Strike(
+        struck=statuses.total(),
+        proof=f"{statuses.total():,} rows inserted; answers {dict(statuses)}; {gained:,} minor"
+        " units gained",
+        measures=[
+            Measure(name="minor units from nothing", value=gained, limit=0),
+            Measure(name="no quote was refused", value=int(not statuses[_CONFLICT]), limit=0),
+        ],
+    )
+
+
 async def _until_claimed(owner: Session, platform_id: Id) -> None:
     """Wait, for some time at most, until no message of the platform is left in the inbox."""
     deadline = time.monotonic() + _CLAIMED_S
@@ -281,6 +352,12 @@ ATTACKS: Final = (
         name="forged inbox rows",
         aim="the API's database role makes money with rows of the inbox",
         run=_forged_deposits,
+    ),
+    Attack(
+        item="B9",
+        name="forged quotes",
+        aim="the API's database role makes money with quotes that honest requests execute",
+        run=_forged_quotes,
     ),
     Attack(
         item="B9",

@@ -14,7 +14,9 @@ import psycopg
 from psycopg import sql
 
 from cardledger.config.errors import CommandError
-from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.quotes import records as quotes
 from cardledger.ledger.storage.secrets import server_keys
 from cardledger.ledger.storage.secrets.key_ring import (
     HEADER_BYTES,
@@ -49,12 +51,14 @@ class Count:
 class Status:
     """How far a rotation is. Only presented secrets are hashed again, so hashes may remain.
 
-    `messages` are those that wait in the inbox, by the key of their MAC.
+    `messages` are those that wait in the inbox, by the key of their MAC; `terms` those of quotes
+    and payments that may still be carried out, by theirs.
     """
 
     sealed: Sequence[Count]
     hashes: Sequence[Count]
     messages: Count
+    terms: Sequence[Count]
     keeps_card_key: bool
 
     @property
@@ -65,7 +69,7 @@ class Status:
     @property
     def needs_former_keys(self) -> bool:
         """Whether something would be lost without the former keys."""
-        remaining = (*self.hashes, self.messages)
+        remaining = (*self.hashes, self.messages, *self.terms)
         return not self.is_sealed or any(count.outdated for count in remaining)
 
 
@@ -110,8 +114,14 @@ def _status(connection: Connection, key: ServerKey, sealed: Sequence[Count]) -> 
     assert row is not None
     # Before the first rotation the server key itself is what card numbers are derived from.
     keeps_card_key = row[0] > 0 or (row[1] == 0 and not keys.is_rotating)
-    messages = _count_messages(connection, InboxKey(key))
-    return Status(sealed=sealed, hashes=hashes, messages=messages, keeps_card_key=keeps_card_key)
+    inbox_key = InboxKey(key)
+    return Status(
+        sealed=sealed,
+        hashes=hashes,
+        messages=_count_messages(connection, inbox_key),
+        terms=[_count_terms(connection, inbox_key, part) for part in _TERMS],
+        keeps_card_key=keeps_card_key,
+    )
 
 
 # --- sealed values ---------------------------------------------------------------------------
@@ -283,6 +293,53 @@ def _count_messages(connection: Connection, key: InboxKey) -> Count:
             else:
                 outdated += 1
     return Count(name="inbox.mac", current=current, outdated=outdated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SignedTable:
+    """A table whose rows carry a MAC of their terms, and which of its rows count."""
+
+    signed: Signed
+    name: str
+    terms: Sequence[str]
+    condition: str
+
+
+_TERMS: Final = (
+    _SignedTable(
+        signed=Signed.QUOTE,
+        name="quotes",
+        terms=quotes.SIGNED,
+        condition="status IN ('PENDING', 'PENDING_AUTHORIZATION') AND expires_at > now()",
+    ),
+    _SignedTable(
+        signed=Signed.PAYMENT,
+        name="transfers",
+        terms=transfers.SIGNED,
+        condition="status IN ('PENDING', 'PROCESSING') AND sequence = 0 AND due_at IS NULL",
+    ),
+)
+
+_SIGNED: Final = "SELECT mac, {columns} FROM {table} WHERE mac IS NOT NULL AND {condition}"
+
+
+def _count_terms(connection: Connection, key: InboxKey, table: _SignedTable) -> Count:
+    """Verify the terms that may still be carried out; what no key has signed needs none."""
+    query = sql.SQL(_SIGNED).format(
+        columns=sql.SQL(", ").join(map(sql.Identifier, table.terms)),
+        table=sql.Identifier(table.name),
+        condition=sql.SQL(table.condition),
+    )
+    current = outdated = 0
+    with connection.transaction(), connection.cursor(name="terms") as cursor:
+        cursor.itersize = PAGE_LIMIT
+        for mac, *values in cursor.execute(query):
+            terms = dict(zip(table.terms, values, strict=True))
+            if key.are_of_current_key(table.signed, mac, terms):
+                current += 1
+            else:
+                outdated += key.verifies_terms(table.signed, mac, terms)
+    return Count(name=f"{table.name}.mac", current=current, outdated=outdated)
 
 
 def _keep_card_key(connection: Connection, keys: KeyRing) -> None:

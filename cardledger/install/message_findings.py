@@ -7,6 +7,7 @@ from psycopg import Connection
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.ledger.messaging import enqueued_events
 from cardledger.ledger.messaging.forged_messages import COUNT_LIMIT, REPORTED_FOR
+from cardledger.schema.compatibility import OLDEST_HEAD_FINISHED
 
 _NAME: Final = "inbox"
 _ENQUEUED: Final = "enqueued events"
@@ -19,6 +20,8 @@ _RECENT: Final = """
         ORDER BY id DESC LIMIT %s
     ) recent
 """
+
+_ARE_BELIEVED: Final = "SELECT oldest_head < %s FROM schema_compatibility"
 
 
 def forged(connection: Connection[Any]) -> Finding:
@@ -33,14 +36,20 @@ def forged(connection: Connection[Any]) -> Finding:
             " CARDLEDGER_SECRET_KEY, or an intruder writes to the database",
             fix=f"psql -c 'SELECT * FROM {schema}.forged_messages ORDER BY id DESC LIMIT 20'",
         )
+    believed = None
     if connection.execute("SELECT is_required FROM inbox_macs").fetchall() != [(True,)]:
+        believed = "messages without a MAC are decided"
+    elif connection.execute(_ARE_BELIEVED, [OLDEST_HEAD_FINISHED]).fetchall() != [(False,)]:
+        believed = "quotes and payments without a MAC are carried out"
+    if believed:
         return Finding(
             name=_NAME,
             state=WARN,
-            detail="messages without a MAC are decided, as earlier releases write them",
+            detail=f"{believed}, as earlier releases write them",
             fix="cardledger migrate --finish, once no earlier release runs",
         )
-    return Finding(name=_NAME, state=OK, detail="every message needs a MAC; none was forged")
+    detail = "every message, quote and payment needs a MAC; no message was forged"
+    return Finding(name=_NAME, state=OK, detail=detail)
 
 
 def enqueued(connection: Connection[Any]) -> Finding:

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents import registry as agents
@@ -45,6 +46,8 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import ActionType
 from cardledger.schema.wire.common import Response
 from cardledger.schema.wire.webhooks.envelope import WebhookType
+
+_log = structlog.get_logger()
 
 _ACTION: Final = tables.agent_actions.c
 _TRANSFER: Final = tables.transfers.c
@@ -224,7 +227,7 @@ async def execute_quote(  # noqa: PLR0913 - each by name
     )
     if quote is None:
         return None
-    transfer = await execution.payment(connection, quote, at=at)
+    transfer = await execution.payment(connection, quote, inbox_key=inbox_key, at=at)
     await connection.execute(quotes.set_status(quote, quotes.EXECUTED, at=at))
     return await _begin(
         connection,
@@ -279,7 +282,7 @@ async def _begin(  # noqa: PLR0913 - each by name
         action = replace(wanted, transfer=requests.sent(transfer, at=at))
         await _insert_action(connection, action, measured)
         return RecordedAction(action=action, message=message)
-    await requests.hold(connection, transfer, at=at)
+    await requests.hold(connection, transfer, inbox_key=inbox_key, at=at)
     await _insert_action(connection, wanted, measured)
     webhook_type = WebhookType.AGENT_ACTION_PENDING_APPROVAL
     await _publish(connection, webhook_type, transfer, render(wanted), at)
@@ -329,11 +332,7 @@ async def resolve(  # noqa: PLR0913 - each by name
     if agent is not None:
         elsewhere = await _elsewhere(connection, agent, before.transfer, pricing, at)
     objection = _objection(agent, used, before, elsewhere, at)
-    if not (objection or await parties.is_external_side_active(connection, before.transfer)):
-        is_payee = not before.transfer.is_incoming
-        objection = (
-            FailureReason.ACCOUNT_CANNOT_RECEIVE if is_payee else FailureReason.ACCOUNT_INVALID
-        )
+    objection = objection or await _objection_to_row(connection, before.transfer, inbox_key)
     if objection:
         failed = before.transfer.failed(objection, at=at)
         await _update(connection, failed, at)
@@ -345,6 +344,20 @@ async def resolve(  # noqa: PLR0913 - each by name
     sent = requests.sent(before.transfer, at=at)
     action = replace(before, transfer=sent, rejection_reason=None)
     return RecordedAction(action=action, message=message)
+
+
+async def _objection_to_row(
+    connection: AsyncConnection, transfer: Transfer, key: InboxKey
+) -> FailureReason | None:
+    """Return why `transfer` cannot be sent as it was recorded; None: it can."""
+    if not await requests.is_signed(connection, transfer, key):
+        _log.error("forged payment refused", transfer_id=str(transfer.id))
+        return FailureReason.INTERNAL_ERROR
+    if await parties.is_external_side_active(connection, transfer):
+        return None
+    if transfer.is_incoming:
+        return FailureReason.ACCOUNT_INVALID
+    return FailureReason.ACCOUNT_CANNOT_RECEIVE
 
 
 async def draft_transfer(

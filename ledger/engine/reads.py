@@ -11,6 +11,7 @@ from datetime import date
 from time import monotonic
 from typing import Any, Final
 
+import structlog
 from psycopg import Connection
 
 from cardledger.ledger.core.card import CardState
@@ -32,9 +33,9 @@ from cardledger.ledger.engine.records import (
     Parked,
     SuspenseItem,
 )
-from cardledger.ledger.messaging import timeout_reversals
+from cardledger.ledger.messaging import signed_terms, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
 from cardledger.ledger.projections import (
     adjustments,
     card_transaction_rows,
@@ -49,6 +50,8 @@ from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.database_clock import Reading
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+
+_log = structlog.get_logger()
 
 DEBTS_LIMIT: Final = 100
 """Debts of one account that a batch loads; a follow-up message recovers the rest."""
@@ -439,6 +442,21 @@ def lock_transfers(
 ) -> dict[Id, Transfer]:
     """Lock and return the transfers with `keys`, each with its customer, that exist."""
     return transfers.lock(connection, keys) if keys else {}
+
+
+def lock_signed_transfers(
+    connection: Connection[Any], keys: Collection[tuple[Id, Id]], key: InboxKey
+) -> dict[Id, Transfer]:
+    """Do as `lock_transfers` does, without those that no process with `key` has requested.
+
+    What a message says of one of these is rejected, and its row stays as it is.
+    """
+    found = lock_transfers(connection, keys)
+    waiting = [transfer for transfer in found.values() if not transfer.is_begun]
+    for transfer in signed_terms.forged(connection, waiting, Signed.PAYMENT, key):
+        _log.error("forged payment refused", transfer_id=str(transfer.id))
+        del found[transfer.id]
+    return found
 
 
 def lock_adjustments(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, Adjustment]:

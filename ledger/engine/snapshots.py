@@ -35,7 +35,7 @@ class SnapshotReader:
     """Reads the snapshots of an engine's batches; keeps what never changes. Safe in threads."""
 
     def __init__(self, key: InboxKey) -> None:
-        """Believe timeout reversals that wait when they were accepted with `key`."""
+        """Believe timeout reversals that wait, and payments, when they were signed with `key`."""
         self._key: Final = key
         self._system_accounts: Final = SystemAccounts()
         self._calendars: Final = CachedCalendars()
@@ -73,7 +73,7 @@ class SnapshotReader:
         charts |= {(each.platform_id, each.currency) for each in adjustments.values()}
         bookings = reads.lock_settlement_bookings(connection, settlement_bookings_of(messages))
         charts |= {(each.platform_id, each.currency) for each in bookings.values()}
-        transfers = reads.lock_transfers(connection, transfers_of(messages))
+        transfers = reads.lock_signed_transfers(connection, transfers_of(messages), self._key)
         charts |= {(each.platform_id, each.arriving_currency) for each in transfers.values()}
         outcomes, parked = outcomes_of(), parked_of()
         items: Sequence[SuspenseItem] = ()

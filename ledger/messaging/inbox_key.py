@@ -1,13 +1,15 @@
-"""The key with which the processes of an installation sign the rows of the inbox and of rejections.
+"""The key with which the processes of an installation sign rows that others of them act on.
 
-It is derived from the server key (HKDF-SHA-256), so that a leak of one does not endanger the other.
-Who can write to the database, and does not have the server key, cannot have a message decided,
-nor a rejection retried.
+Those are rows of the inbox and of rejections, and the terms of quotes and of payments. It is
+derived from the server key (HKDF-SHA-256), so that a leak of one does not endanger the other. Who
+can write to the database, and does not have the server key, cannot have a message decided, nor a
+rejection retried, nor a payment carried out.
 Source: docs/decisions/0049-macs-of-the-inbox.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from hashlib import blake2b
 from hmac import compare_digest
 from json import dumps
@@ -28,13 +30,21 @@ RejectionColumns = tuple[Id, Id, Id, str | None, str | None, str, str, str | Non
 
 _REJECTION: Final = b"rejection"  # Sets its MAC apart from that of a message.
 
+
+class Signed(Enum):
+    """Whose terms are signed; its value sets their MAC apart from those of other rows."""
+
+    QUOTE = b"quote"
+    PAYMENT = b"payment"
+
+
 _fixed: Final = Struct(">BB16s16s16sd").pack
 
 
 class InboxKey:
-    """Signs and verifies rows of the inbox and of rejections; safe to share between threads."""
+    """Signs and verifies rows of the inbox and others; safe to share between threads."""
 
-    __slots__ = ("_keyed", "_keyed_for_rejections")
+    __slots__ = ("_keyed", "_keyed_for_rejections", "_keyed_for_terms")
 
     def __init__(self, secret_key: str | ServerKey) -> None:
         """Sign with the current server key; verify with each, while it is being rotated."""
@@ -44,6 +54,12 @@ class InboxKey:
         self._keyed_for_rejections: Final = tuple(
             blake2b(key=key, digest_size=_MAC_BYTES, person=_REJECTION) for key in keys
         )
+        self._keyed_for_terms: Final = {
+            signed: tuple(
+                blake2b(key=key, digest_size=_MAC_BYTES, person=signed.value) for key in keys
+            )
+            for signed in Signed
+        }
 
     def mac(self, columns: Columns) -> bytes:
         """Return the MAC of a row: 16 bytes, keyed BLAKE2b over all of its columns."""
@@ -79,6 +95,23 @@ class InboxKey:
         return any(
             compare_digest(mac, _mac(keyed, content)) for keyed in self._keyed_for_rejections
         )
+
+    def mac_of_terms(self, signed: Signed, terms: Mapping[str, Any]) -> bytes:
+        """Return the MAC of `terms`, the columns of a quote or payment that never change."""
+        return _mac(self._keyed_for_terms[signed][0], _content_of_terms(terms))
+
+    def verifies_terms(self, signed: Signed, mac: bytes | None, terms: Mapping[str, Any]) -> bool:
+        """Return whether `mac` is that of `terms` with any of the keys, in constant time."""
+        if mac is None:
+            return False
+        content = _content_of_terms(terms)
+        return any(
+            compare_digest(mac, _mac(keyed, content)) for keyed in self._keyed_for_terms[signed]
+        )
+
+    def are_of_current_key(self, signed: Signed, mac: bytes, terms: Mapping[str, Any]) -> bool:
+        """Return whether `mac` is that of `terms` with the current server key."""
+        return compare_digest(mac, self.mac_of_terms(signed, terms))
 
 
 def _mac(keyed: blake2b, content: bytes) -> bytes:
@@ -120,3 +153,22 @@ def _content_of_rejection(columns: RejectionColumns) -> bytes:
     digits = [each.hex() for each in ids]
     at = recorded_at.astimezone(UTC).isoformat()
     return dumps([*digits, source, reference, body, reason, detail, at]).encode()
+
+
+def _content_of_terms(terms: Mapping[str, Any]) -> bytes:
+    """Return the bytes that are signed: JSON by name, without what is null.
+
+    So a release that knows another column signs the same, as long as it is null.
+    """
+    present = {name: value for name, value in terms.items() if value is not None}
+    return dumps(present, default=_as_json, sort_keys=True).encode()
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, bytes):  # An id, too.
+        return value.hex()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"cannot be signed: {type(value).__name__}")

@@ -12,9 +12,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.payments.transfer import FailureReason
-from cardledger.ledger.messaging import inbox, outbox
+from cardledger.ledger.messaging import inbox, outbox, signed_terms
 from cardledger.ledger.messaging.inbox import Message, Owner
-from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
 from cardledger.ledger.payments import messages
 from cardledger.ledger.payments.messages import Arrival, Decision, RailOutcome
 from cardledger.ledger.projections import accounts, payment_resources, transfers
@@ -35,16 +35,30 @@ async def submit(
     at: datetime,
 ) -> Message:
     """Record `transfer`, which is new, and send it to the engine."""
-    recorded = sent(await prepared(connection, transfer, at), at=at)
+    drafted = _signed(await prepared(connection, transfer, at), inbox_key)
+    recorded = sent(drafted, at=at)
     await connection.execute(transfers.insert(recorded))
     await _announce(connection, recorded, at)
     return await _accept(connection, messages.execution(recorded, reply_to, at), inbox_key)
 
 
-async def hold(connection: AsyncConnection, transfer: Transfer, *, at: datetime) -> None:
+async def hold(
+    connection: AsyncConnection, transfer: Transfer, *, inbox_key: InboxKey, at: datetime
+) -> None:
     """Record `transfer`, which is new and waits for an approval of the platform before `send`."""
-    await connection.execute(transfers.insert(await prepared(connection, transfer, at)))
+    drafted = _signed(await prepared(connection, transfer, at), inbox_key)
+    await connection.execute(transfers.insert(drafted))
     await _announce(connection, transfer, at)
+
+
+async def is_signed(connection: AsyncConnection, transfer: Transfer, key: InboxKey) -> bool:
+    """Return whether `hold` has recorded `transfer` as it is."""
+    driver = await driver_async(connection)
+    return await signed_terms.is_signed(driver, transfer, Signed.PAYMENT, key)
+
+
+def _signed(transfer: Transfer, key: InboxKey) -> Transfer:
+    return replace(transfer, mac=key.mac_of_terms(Signed.PAYMENT, transfer.signed_terms))
 
 
 def sent(transfer: Transfer, *, at: datetime) -> Transfer:
@@ -60,7 +74,7 @@ async def send(
     reply_to: str | None,
     at: datetime,
 ) -> Message:
-    """Send `transfer`, whose row is locked and waits for this, to the engine."""
+    """Send `transfer`, whose row is locked, signed and waits for this, to the engine."""
     recorded = sent(transfer, at=at)
     await connection.execute(transfers.decide(recorded))
     if transfer.is_internal:

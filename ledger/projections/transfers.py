@@ -88,6 +88,7 @@ class Transfer:
     refund_settled_at: datetime | None = None
     refund_reason: str | None = None
     receipt_confirmed_at: datetime | None = None
+    mac: bytes | None = None  # Of its terms; what has arrived needs none.
 
     @property
     def is_internal(self) -> bool:
@@ -146,6 +147,16 @@ class Transfer:
             is_funded=self.is_funded,
         )
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the engine, and nothing else, has written that it has worked on it."""
+        return bool(self.sequence) or not (self.due_at is None and self.settled_at is None)
+
+    @property
+    def signed_terms(self) -> Mapping[str, Any]:
+        """What its MAC is of."""
+        return {name: getattr(self, name) for name in SIGNED}
+
     def processing(self, *, at: datetime) -> Self:
         """Return the transfer after it was sent to the engine."""
         return replace(self, status=PROCESSING, updated_at=at)
@@ -169,6 +180,15 @@ INCOMING_KINDS: Final = (Kind.IN.value, Kind.RECEIVED.value, Kind.FEE.value)
 _FIELDS: Final = tuple(field.name for field in fields(Transfer))
 TRANSFER_COLUMNS: Final = tuple(name for name in _FIELDS if name != "platform_customer_id")
 """The columns of `transfers`, in the order of the fields of `Transfer`."""
+
+_CHANGING: Final = frozenset(
+    {"status", "failure_reason", "settled_at", "updated_at", "sequence", "requested_at", "due_at",
+     "refund_reference", "refund_status", "refund_initiated_at", "refund_settled_at",
+     "refund_reason", "rejection_reason", "receipt_confirmed_at", "mac"}
+)  # fmt: skip
+
+SIGNED: Final = tuple(name for name in TRANSFER_COLUMNS if name not in _CHANGING)
+"""The columns that are the terms of a transfer: none changes after its request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,9 +360,10 @@ def advance(connection: Connection[Any], payments: Sequence[Transfer]) -> SentUp
     return _ADVANCE.send(connection, list(map(_progress_row, payments)))
 
 
-_NEW: Final = BulkInsert(tables.transfers, without={"receipt_confirmed_at"})
+_NOT_OF_NEW: Final = frozenset({"receipt_confirmed_at", "mac"})
+_NEW: Final = BulkInsert(tables.transfers, without=_NOT_OF_NEW)
 _new_row: Final = attrgetter(
-    *(column.name for column in tables.transfers.columns if column.name != "receipt_confirmed_at")
+    *(column.name for column in tables.transfers.columns if column.name not in _NOT_OF_NEW)
 )
 
 

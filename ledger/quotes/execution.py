@@ -3,16 +3,21 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.messaging import signed_terms
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
 from cardledger.ledger.payments import parties, requests
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.quotes import records
 from cardledger.ledger.quotes.records import EXECUTED, PENDING, PENDING_AUTHORIZATION, Quote
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.wire.common import format_amount
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,7 @@ async def execute(
 
     Raises: QuoteRefusedError; nothing has been written.
     """
-    transfer = await payment(connection, quote, at=at)
+    transfer = await payment(connection, quote, inbox_key=inbox_key, at=at)
     message = await requests.submit(
         connection, transfer, inbox_key=inbox_key, reply_to=reply_to, at=at
     )
@@ -43,12 +48,15 @@ async def execute(
     return Execution(transfer=transfer, message=message)
 
 
-async def payment(connection: AsyncConnection, quote: Quote, *, at: datetime) -> Transfer:
+async def payment(
+    connection: AsyncConnection, quote: Quote, *, inbox_key: InboxKey, at: datetime
+) -> Transfer:
     """Return the payment of `quote`, which is locked and can be executed, not recorded.
 
     Raises: QuoteRefusedError.
     """
-    check_state(quote, at=at)
+    _check_state(quote, at=at)
+    await _check_mac(connection, quote, inbox_key)
     source = await parties.internal(
         connection, platform_id=quote.platform_id, account_id=quote.source_account_id
     )
@@ -74,7 +82,7 @@ async def payment(connection: AsyncConnection, quote: Quote, *, at: datetime) ->
     return made
 
 
-def check_state(quote: Quote, *, at: datetime) -> None:
+def _check_state(quote: Quote, *, at: datetime) -> None:
     """Raise QuoteRefusedError unless `quote` can be executed."""
     if quote.is_expired(at):
         message = "The quote has expired; create another one."
@@ -85,3 +93,12 @@ def check_state(quote: Quote, *, at: datetime) -> None:
     if quote.status != PENDING:
         message = "The quote is already executed; see its transaction."
         raise QuoteRefusedError(Refusal.STATE, message, reason="QUOTE_ALREADY_EXECUTED")
+
+
+async def _check_mac(connection: AsyncConnection, quote: Quote, key: InboxKey) -> None:
+    """Raise QuoteRefusedError unless a process of this installation has made `quote`."""
+    driver = await driver_async(connection)
+    if not await signed_terms.is_signed(driver, quote, Signed.QUOTE, key):
+        _log.error("forged quote refused", quote_id=str(quote.id))
+        message = "The quote was not made by this installation; create another one."
+        raise QuoteRefusedError(Refusal.STATE, message, reason="QUOTE_NOT_SIGNED")

@@ -1,7 +1,7 @@
 """Quotes: rows, and what their payments are."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.payments.conversion import Rate
 from cardledger.ledger.core.payments.payment import Kind
+from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.schema import tables
@@ -67,6 +68,12 @@ class Quote:
     expires_at: datetime
     executed_at: datetime | None
     updated_at: datetime
+    mac: bytes | None = None  # Of its terms.
+
+    @property
+    def signed_terms(self) -> Mapping[str, Any]:
+        """What its MAC is of."""
+        return {name: getattr(self, name) for name in SIGNED}
 
     @property
     def rate(self) -> Rate:
@@ -101,6 +108,11 @@ class Shown:
 COLUMNS: Final = tuple(field.name for field in fields(Quote))
 """The columns of `quotes`, in the order of the fields of `Quote`."""
 
+_CHANGING: Final = frozenset({"status", "executed_at", "updated_at", "mac"})
+
+SIGNED: Final = tuple(name for name in COLUMNS if name not in _CHANGING)
+"""The columns that are the terms of a quote: none changes."""
+
 _QUOTE: Final = tables.quotes.c
 _TRANSFER: Final = tables.transfers.c
 _CUSTOMER: Final = tables.customers.c
@@ -121,14 +133,16 @@ _SHOWN: Final[Select[*tuple[Any, ...]]] = (
 )
 
 
-async def insert(connection: AsyncConnection, quote: Quote) -> None:
-    """Record `quote`."""
-    values = {name: getattr(quote, name) for name in COLUMNS}
+async def insert(connection: AsyncConnection, quote: Quote, key: InboxKey) -> Quote:
+    """Record `quote`, signed with `key`, and return it so."""
+    recorded = replace(quote, mac=key.mac_of_terms(Signed.QUOTE, quote.signed_terms))
+    values = {name: getattr(recorded, name) for name in COLUMNS}
     await connection.execute(
         tables.quotes.insert().values(
             {name: value for name, value in values.items() if value is not None}
         )
     )
+    return recorded
 
 
 async def get(

@@ -8,7 +8,7 @@ from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script.revision import Revision
 from sqlalchemy import text
 
-from cardledger.schema.compatibility import OLDEST_HEAD_FINISHED
+from cardledger.schema.compatibility import OLDEST_HEAD_FINISHED, OLDEST_HEAD_LIMITED
 from cardledger.schema.migrations.steps import OLDEST_HEAD_AT_FIRST
 from cardledger.schema.tables import metadata
 
@@ -19,8 +19,10 @@ _LOWER: Final = text("UPDATE schema_compatibility SET oldest_head = :oldest_head
 # What the end of a deployment has taken is not given back above the revision that it needs.
 _LOWER_UNLESS_FINISHED: Final = text(
     "UPDATE schema_compatibility SET oldest_head = greatest(:oldest_head,"
-    f" (SELECT '{OLDEST_HEAD_FINISHED}' FROM inbox_macs WHERE is_required))"
+    " (SELECT CAST(:finished AS text) FROM inbox_macs WHERE is_required))"
 )
+
+_FINISHED: Final = (OLDEST_HEAD_LIMITED, OLDEST_HEAD_FINISHED)
 
 
 def declared_oldest_head(revision: Revision | None) -> str | None:
@@ -36,12 +38,14 @@ def record_oldest_head(migration: MigrationContext, step: MigrationInfo) -> None
     if step.is_upgrade:
         if declared is not None:
             migration.execute(_RAISE.bindparams(oldest_head=declared))
-    elif declared is not None or step.up_revision_id == OLDEST_HEAD_FINISHED:
+    elif declared is not None or step.up_revision_id in _FINISHED:
         before = context.script.iterate_revisions(step.down_revision_ids, "base")
         lowered = next(filter(None, map(declared_oldest_head, before)), OLDEST_HEAD_AT_FIRST)
-        is_below = str(step.up_revision_id) <= OLDEST_HEAD_FINISHED
+        remaining = [each for each in _FINISHED if each < str(step.up_revision_id)]
         migration.execute(
-            (_LOWER if is_below else _LOWER_UNLESS_FINISHED).bindparams(oldest_head=lowered)
+            _LOWER_UNLESS_FINISHED.bindparams(oldest_head=lowered, finished=max(remaining))
+            if remaining
+            else _LOWER.bindparams(oldest_head=lowered)
         )
 
 

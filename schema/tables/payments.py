@@ -7,6 +7,7 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -147,6 +148,12 @@ transfers = Table(
         "refund_reason", "TRANSACTION_FAILED, USER_CANCELLATION or TIMEOUT.", nullable=True
     ),
     timestamp("receipt_confirmed_at", "When the platform confirmed the delivery.", nullable=True),
+    Column(
+        "mac",
+        LargeBinary,
+        comment="MAC of its terms, which are all columns that never change, by the process that"
+        " requested it; null: it has arrived, or was requested by a release before schema 0147.",
+    ),
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint(
         "status IN ('PENDING', 'PROCESSING', 'COMPLETED', 'FAILED', 'EXPIRED', 'REJECTED')",

@@ -8,6 +8,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
@@ -114,6 +115,12 @@ quotes = Table(
     timestamp("expires_at", "Until when it can be executed."),
     timestamp("executed_at", "When it was executed; null: not executed.", nullable=True),
     timestamp("updated_at", "When its status last changed."),
+    Column(
+        "mac",
+        LargeBinary,
+        comment="MAC of its terms, which are all columns but the status and its times, by the"
+        " process that made it; null: made by a release before schema 0147.",
+    ),
     PrimaryKeyConstraint("id"),
     UniqueConstraint("transaction_id"),
     CheckConstraint(

@@ -6,7 +6,8 @@ from typing import Any, Final, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.messaging.inbox_key import Columns, InboxKey, RejectionColumns
+from cardledger.ledger.messaging.inbox_key import Columns, InboxKey, RejectionColumns, Signed
+from cardledger.ledger.projections import transfers
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
@@ -121,3 +122,39 @@ def test_a_change_of_one_column_of_a_rejection_changes_its_mac(
 
     assert KEY.verifies_rejection(mac, row)
     assert not KEY.verifies_rejection(mac, forged)
+
+
+TERMS: Final = st.dictionaries(
+    st.sampled_from(transfers.SIGNED), st.one_of(st.none(), TEXTS, st.integers(), IDS, TIMES)
+)
+
+
+@given(TERMS, TERMS)
+def test_terms_have_the_same_mac_as_long_as_a_new_column_is_null(
+    terms: dict[str, Any], other: dict[str, Any]
+) -> None:
+    mac = KEY.mac_of_terms(Signed.PAYMENT, terms)
+
+    assert KEY.verifies_terms(Signed.PAYMENT, mac, terms | {"added_later": None})
+    assert not KEY.verifies_terms(Signed.PAYMENT, mac, terms | {"added_later": 1})
+    assert not KEY.verifies_terms(Signed.QUOTE, mac, terms)
+    assert not KEY.verifies_terms(Signed.PAYMENT, None, terms)
+    assert KEY.verifies_terms(Signed.PAYMENT, mac, other) is (present(terms) == present(other))
+
+
+def present(terms: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name, value in terms.items()
+        if value is not None
+    }
+
+
+def test_the_time_of_terms_is_an_instant() -> None:
+    at = datetime(2026, 11, 27, 12, tzinfo=UTC)
+    elsewhere = at.astimezone(timezone(timedelta(hours=5)))
+
+    mac = KEY.mac_of_terms(Signed.QUOTE, {"expires_at": at, "sender_information": {"a": 1, "b": 2}})
+
+    terms = {"sender_information": {"b": 2, "a": 1}, "expires_at": elsewhere}
+    assert KEY.verifies_terms(Signed.QUOTE, mac, terms)

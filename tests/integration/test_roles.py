@@ -16,6 +16,8 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases, role_findings
 from cardledger.install.credentials import Credentials
 from cardledger.install.findings import FAIL, OK, WARN
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.quotes import records as quotes
 from cardledger.schema import migrate, roles
 from cardledger.schema.platform_views import VIEWS, schema_beside
 from cardledger.schema.roles import API_ON_TABLES, SECRETS, WRITERS, Role
@@ -51,8 +53,10 @@ HASHES_OF_CONTENT: Final = {
     ("inbox", "body_hash"),
     ("inbox", "mac"),
     ("outcomes", "body_hash"),
+    ("quotes", "mac"),
     ("rejections", "mac"),
     ("server_keys", "header"),
+    ("transfers", "mac"),
 }
 """Columns of bytes that are no secrets."""
 NAMED_SECRETS: Final = {(table, name) for table, names in SECRETS.items() for name in names}
@@ -309,6 +313,24 @@ def test_the_api_cannot_settle_a_transfer(logins: Logins, status: str) -> None:
         logins[Role.API], f"UPDATE transfers SET status = '{status}', settled_at = now()"
     )
     assert refused(logins[Role.API], "UPDATE transfers SET amount = amount + 1")
+
+
+@pytest.mark.parametrize(
+    ("table", "terms"), [("quotes", quotes.SIGNED), ("transfers", transfers.SIGNED)]
+)
+def test_no_role_changes_what_is_signed_of_a_payment(
+    logins: Logins, api_on_tables: psycopg.Connection, table: str, terms: tuple[str, ...]
+) -> None:
+    used = [api_on_tables, *(logins[role] for role in roles.NEW)]
+
+    for name in (*terms, "mac"):
+        deed = f"UPDATE {table} SET {name} = {name}"
+        assert all(refused(connection, deed) for connection in used), name
+    assert not refused(logins[Role.API], f"INSERT INTO {table} (mac) VALUES ('')")
+    # What only the engine can write says that it has begun with a payment.
+    for name in {"sequence", "due_at", "settled_at"} & set(columns(table)):
+        assert refused(logins[Role.API], f"INSERT INTO {table} ({name}) VALUES (NULL)"), name
+        assert refused(logins[Role.API], f"UPDATE {table} SET {name} = {name}"), name
 
 
 @pytest.mark.parametrize("table", [table.name for table in APPEND_ONLY])

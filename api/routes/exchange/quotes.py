@@ -259,7 +259,7 @@ async def create(
             sender = await challenges.sender_for(call, connection, quote)
             if sender is not None:
                 quote = drafts.authorized_first(quote)
-            await records.insert(connection, quote)
+            quote = await records.insert(connection, quote, call.client.inbox_key)
             challenge = None
             if sender is not None:
                 sent = await challenges.send(

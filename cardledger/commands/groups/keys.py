@@ -119,6 +119,7 @@ def _as_dict(found: "Status") -> dict[str, Any]:
         "sealed": [asdict(count) for count in found.sealed],
         "hashes": [asdict(count) for count in found.hashes],
         "messages": asdict(found.messages),
+        "terms": [asdict(count) for count in found.terms],
         "keepsCardKey": found.keeps_card_key,
         "isSealed": found.is_sealed,
         "needsFormerKeys": found.needs_former_keys,
@@ -127,7 +128,7 @@ def _as_dict(found: "Status") -> dict[str, Any]:
 
 def _show(found: "Status") -> None:
     print(f"{'':<34}{'current key':>13}{'other':>9}{'unreadable':>12}")
-    for count in [*found.sealed, *found.hashes, found.messages]:
+    for count in [*found.sealed, *found.hashes, found.messages, *found.terms]:
         unreadable = f"{count.unreadable:>12,}" if count in found.sealed else ""
         print(f"{count.name:<34}{count.current:>13,}{count.outdated:>9,}{unreadable}")
     print(_conclusion(found))
@@ -153,5 +154,11 @@ def _conclusion(found: "Status") -> str:
         return (
             f"{found.messages.outdated:,} message(s) that wait were accepted with a former key:"
             " keep the former keys until they are decided."
+        )
+    terms = sum(count.outdated for count in found.terms)
+    if terms:
+        return (
+            f"{terms:,} quote(s) or payment(s) that may still be carried out were signed with a"
+            " former key: keep the former keys until they are decided."
         )
     return "Everything is of the current key: CARDLEDGER_FORMER_SECRET_KEYS may be removed."

@@ -38,7 +38,10 @@ NO_FAILED_REFUND: Final = "NO_FAILED_REFUND"
 
 
 class Payments:
-    """Decides messages of payments; what moves is in the row of a payment, not in its message."""
+    """Decides messages of payments; what moves is in the row of a payment, not in its message.
+
+    The row is one that a process of this installation has signed (`reads.lock_signed_transfers`).
+    """
 
     def __init__(
         self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers, suspense: Suspense
