@@ -113,8 +113,8 @@ class Refusals:
     def strike(self, *measures: Measure) -> Strike:
         """Return what the attack did.
 
-        A kind that was never refused for what it is says nothing about the control: a request above a
-        limit of rates is refused by another one.
+        A kind that was never refused for what it is says nothing about the control: a request above
+        a limit of rates is refused by another one.
         """
         answered = Counter[int]()
         for counts in self._statuses.values():

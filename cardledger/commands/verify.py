@@ -121,8 +121,8 @@ def _record(url: DatabaseUrl, report: Report) -> CommandError | None:
         )
     except psycopg.Error as error:
         return CommandError(
-            f"the verification has ended but is not recorded ({error}): run it again before a period"
-            " is closed"
+            f"the verification has ended but is not recorded ({error}): run it again before a"
+            " period is closed"
         )
     return None
 

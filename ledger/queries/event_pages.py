@@ -43,6 +43,8 @@ _NUMBERS: Final = (
     "written_off",
     "debits_written_off",
 )
+_PAGE: Final = 1_000  # Events, where all of them are read.
+
 _PLACE: Final = Struct(f">{len(_NUMBERS)}q?q40s40s")
 
 PLACE_BYTES: Final = _PLACE.size
@@ -100,6 +102,32 @@ def explain(page: UnexplainedPage) -> paging.Page[EventResource]:
         last=Id(packed(last)) if has_more else None,
         total_count=page.count if page.count <= paging.COUNT_LIMIT else None,
     )
+
+
+async def every(
+    connection: AsyncConnection, *, platform_id: Id, card_transaction_id: Id
+) -> list[EventResource] | None:
+    """Return all events, explained, of the platform's card transaction; None: it has none such.
+
+    For reports of an operator: there may be any number.
+    """
+    events: list[EventResource] = []
+    after: bytes | None = None
+    while True:
+        unexplained = await read(
+            connection,
+            platform_id=platform_id,
+            card_transaction_id=card_transaction_id,
+            after=after,
+            limit=_PAGE,
+        )
+        if unexplained is None:
+            return None
+        page = explain(unexplained)
+        events += page.items
+        after = page.last
+        if after is None:
+            return events
 
 
 def packed(state: CardTransaction) -> bytes:

@@ -82,24 +82,28 @@ def standing(page: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", heading).split())
 
 
-def test_the_reason_of_a_status_is_that_of_the_event(person: Person, api: Api) -> None:
-    card = api.active_card()["id"]
-    purchase = api.authorize(card, 1_000)["id"]
-    ok(api.simulate(card, "authorization_expiry", {"cardTransactionId": purchase}))
-    path = f"/card-transactions/{purchase}"
+def test_the_reason_of_a_status_is_that_of_the_event(root: str, config: ApiConfig) -> None:
+    with Api(root, new_tenant(config.database_url)) as api, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+        card = api.active_card()["id"]
+        purchase = api.authorize(card, 1_000)["id"]
+        ok(api.simulate(card, "authorization_expiry", {"cardTransactionId": purchase}))
+        path = f"/card-transactions/{purchase}"
 
-    first, last = shown(person.get(path, asOf=1)), shown(person.get(path))
+        first, last = shown(visitor.get(path, asOf=1)), shown(visitor.get(path))
 
     assert [standing(page) for page in (first, last)] == ["authorized", "voided expired"]
 
 
-def test_a_forced_clearing_keeps_the_reason_of_the_decline(person: Person, api: Api) -> None:
-    card = api.active_card(balance=3_000)["id"]
-    purchase = api.authorize(card, 900_000)["id"]
-    api.clear(card, purchase, 1_000)
-    path = f"/card-transactions/{purchase}"
+def test_a_forced_clearing_keeps_the_reason_of_the_decline(root: str, config: ApiConfig) -> None:
+    with Api(root, new_tenant(config.database_url)) as api, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+        card = api.active_card(balance=3_000)["id"]
+        purchase = api.authorize(card, 900_000)["id"]
+        api.clear(card, purchase, 1_000)
+        path = f"/card-transactions/{purchase}"
 
-    first, last = shown(person.get(path, asOf=1)), shown(person.get(path))
+        first, last = shown(visitor.get(path, asOf=1)), shown(visitor.get(path))
 
     assert standing(first) == "declined insufficient funds"
     assert standing(last) == "settled first declined: insufficient funds"

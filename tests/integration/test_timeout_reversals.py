@@ -18,7 +18,7 @@ from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.queries import card_transactions
+from cardledger.ledger.queries import event_pages
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import first_id_at, new_id
 from cardledger.schema.ids import Id
@@ -123,7 +123,7 @@ def explained(world: World, decided: Decided) -> list[str]:
     async def read() -> list[str]:
         engine = async_engine(world.app_url, poolclass=NullPool)
         async with engine.connect() as connection:
-            events = await card_transactions.events(
+            events = await event_pages.every(
                 connection, platform_id=identity.platform_id, card_transaction_id=identity.id
             )
         assert events is not None

@@ -54,7 +54,11 @@ class ShardScheduler:
                 unfinished = self._step(lane, taken)
             except Exception:  # noqa: BLE001 - the other shards must be drained
                 # Nothing is lost: the messages stay in the inbox until the sweeper's next run.
-                _log.exception("batch failed; its messages stay in the inbox and are retried", lane=lane.name, shards=taken)
+                _log.exception(
+                    "batch failed; its messages stay in the inbox and are retried",
+                    lane=lane.name,
+                    shards=taken,
+                )
             finally:
                 del self._began[get_ident()]
                 self._release(lane, taken, unfinished)

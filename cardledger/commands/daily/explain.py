@@ -14,7 +14,7 @@ from cardledger.commands.daily import arguments, reading
 from cardledger.commands.daily.arguments import printable
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
-from cardledger.ledger.queries import card_transactions, operator_history
+from cardledger.ledger.queries import card_transactions, event_pages, operator_history
 from cardledger.ledger.queries.operator_history import OutcomeRow, WebhookRow
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.ids import Id
@@ -108,7 +108,7 @@ async def find(
     if owner is None or platform_id not in {None, owner}:
         raise _not_found(wanted, platform_id)
     found = await card_transactions.get(connection, platform_id=owner, card_transaction_id=key)
-    events = await card_transactions.events(connection, platform_id=owner, card_transaction_id=key)
+    events = await event_pages.every(connection, platform_id=owner, card_transaction_id=key)
     assert found is not None, "it was found in this database transaction"
     assert events is not None
     webhooks = await operator_history.webhooks(
