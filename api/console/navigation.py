@@ -30,19 +30,6 @@ SYSTEM: Final = Part(title="System", path=f"{ROOT}/system")
 DELIVERIES: Final = f"{WEBHOOKS.path}/deliveries"
 """The path of the list of deliveries."""
 
-FILTERED: Final = frozenset(
-    {
-        CARD_TRANSACTIONS.path,
-        EXCEPTIONS.path,
-        CUSTOMERS.path,
-        ACCOUNTS.path,
-        CARDS.path,
-        JOURNAL.path,
-        DELIVERIES,
-    }
-)
-"""The paths of the pages that have filters."""
-
 PARTS: Final = (
     OVERVIEW,
     CARD_TRANSACTIONS,

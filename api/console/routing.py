@@ -1,6 +1,7 @@
 """Routes of the console, on which every failure is a page."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -11,13 +12,18 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from typing_extensions import override
 
-from cardledger.api.console import ROOT, navigation
+from cardledger.api.console import ROOT
+from cardledger.api.console.access import refusals
 from cardledger.api.console.access.context import ConsoleContext, NotLoggedInError
+from cardledger.api.console.access.forms import fields_of
+from cardledger.api.console.access.refusals import Refusal
 from cardledger.api.console.html import rendering
 from cardledger.api.console.html.headers import HEADERS
+from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import INTERNAL, ApiError
-from cardledger.api.http.middleware import SITE
+from cardledger.api.http.middleware import SITE, current_request_id
 from cardledger.api.http.middleware import shown as shown_path
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled, message_of
 from cardledger.ledger.storage.snapshot_connections import (
     STATEMENT_LIMIT_S,
@@ -42,8 +48,10 @@ _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
 
+_NOT_SHOWN: Final = "That cannot be shown"
+_NOT_DONE: Final = "Not done"
+_FAILED: Final = "That did not work"
 _TITLES: Final = {
-    _BAD_REQUEST: "That cannot be shown",
     _FORBIDDEN: "Not allowed",
     _NOT_FOUND: "Not found",
     429: "Too many requests",
@@ -62,6 +70,9 @@ _REFUSALS: Final = {
     SnapshotProblem.AWAY: counted.Refusal.DATABASE_UNAVAILABLE,
 }
 _ENDED: Final = "Your session has ended, and nothing was sent. Log in and send the form again."
+_INTERNAL: Final = "Something failed in cardledger. Report it with the request id."
+_NO_CHOICE: Final = "has no such choice"
+_OTHER_LIST: Final = "is that of another list, or of other filters; leave it out"
 
 
 class ConsoleRoute(APIRoute):
@@ -75,7 +86,7 @@ class ConsoleRoute(APIRoute):
             if TICKET in request.query_params and request.url.path != LOGIN:
                 return await _login(request)
             try:
-                return await handle(request)
+                return await _handled(request, handle)
             except NotLoggedInError:
                 return await _login(request)
             except ApiError as error:
@@ -104,14 +115,29 @@ def redirect(path: str) -> Response:
     return Response(status_code=SEE_OTHER, headers=HEADERS | {"Location": path})
 
 
-async def failure(request: Request, status: int, message: str) -> Response:
-    """Return the page of a failure."""
-    call: ConsoleContext | None = getattr(request.state, "call", None)
-    title = _TITLES.get(status, "That did not work")
+async def failure(
+    request: Request, status: int, message: str, *, is_logged_out: bool = False
+) -> Response:
+    """Return the page of a failure: with what was typed into a form, and a link back to that."""
+    request.state.refusal = None  # If the form was to be shown again, that has failed.
+    is_error = status >= INTERNAL.status
     if status == _NOT_FOUND:
         message = _UNKNOWN
+    elif status == INTERNAL.status:
+        message = _INTERNAL
+    back = _back(request, status)
     return await rendering.page(
-        request, "failure.html", call=call, status=status, title=title, message=message
+        request,
+        "failure.html",
+        call=_call(request),
+        status=status,
+        title=_NOT_DONE if is_logged_out else _TITLES.get(status) or _title(request, status),
+        message=message,
+        typed={} if status == _NOT_FOUND else _typed(request),
+        back=back,
+        is_form=_is_form(request),
+        login=f"{LOGIN}?{urlencode({'next': back or ROOT})}" if is_logged_out else None,
+        request_id=current_request_id() if is_error else None,
     )
 
 
@@ -136,9 +162,86 @@ async def go_on(request: Request) -> Response:
     return await rendering.page(request, "arrival.html", address=_address(request))
 
 
+async def _handled(
+    request: Request, handle: Callable[[Request], Coroutine[Any, Any, Response]]
+) -> Response:
+    """Return the response of a view; when it refuses fields of a form, that is shown again."""
+    try:
+        return await handle(request)
+    except (ApiError, RequestValidationError) as error:
+        page, call, problems = refusals.form_page_of(request), _call(request), _problems(error)
+        if page is None or page.show is None or call is None or not problems:
+            raise
+        require(call.token, Permission.VIEW)  # The view of a form asks for another one.
+        request.state.refusal = Refusal(
+            _title(request, _BAD_REQUEST),
+            status=_BAD_REQUEST,
+            problems=problems,
+            sent=refusals.sent_in(request),
+            form=page.form_of(request),
+        )
+        return await page.show(request, call)
+
+
+def _problems(error: ApiError | RequestValidationError) -> Mapping[str, str]:
+    """Return what is wrong with each field that is refused; nothing for other errors."""
+    problems: dict[str, str] = {}
+    if isinstance(error, ApiError):
+        listed = (error.details or {}).get("errors", ()) if error.status == _BAD_REQUEST else ()
+        for each in listed:
+            message = _OTHER_LIST if each["field"] == "cursor" else each["message"]
+            problems.setdefault(each["field"], message)
+        return problems
+    for each in error.errors():
+        if each["loc"][0] == "path":
+            return {}
+        [found] = field_errors([{**each, "loc": each["loc"][1:]}])
+        is_choice = each["type"] in {"enum", "literal_error"}  # The page shows what there is.
+        problems.setdefault(found.field, _NO_CHOICE if is_choice else found.message)
+    return problems
+
+
+def _call(request: Request) -> ConsoleContext | None:
+    call: ConsoleContext | None = getattr(request.state, "call", None)
+    return call
+
+
+def _title(request: Request, status: int) -> str:
+    """Return the title of a failure, by what was attempted."""
+    if status >= INTERNAL.status:
+        return _FAILED
+    return _NOT_SHOWN if request.method == "GET" else _NOT_DONE
+
+
+def _back(request: Request, status: int) -> str | None:
+    """Return the path of the page that a form was sent from, or of a page without parameters."""
+    page = refusals.form_page_of(request)
+    if status == _NOT_FOUND:
+        return None
+    if not _is_form(request):
+        return request.url.path if request.url.query and status == _BAD_REQUEST else None
+    return None if page is None else page.address(request)
+
+
+def _is_form(request: Request) -> bool:
+    """Return whether a form was sent from another page: with POST, or to an address of its own."""
+    page = refusals.form_page_of(request)
+    is_elsewhere = page is not None and page.address(request) != request.url.path
+    return request.method != "GET" or is_elsewhere
+
+
+def _typed(request: Request) -> Mapping[str, str]:
+    """Return what was typed into a form, by the labels of its fields."""
+    page, sent = refusals.form_page_of(request), refusals.sent_in(request)
+    labels = {} if page is None else page.labels
+    return {label: sent[name] for name, label in labels.items() if sent.get(name)}
+
+
 async def _login(request: Request) -> Response:
     if request.method != "GET":
-        return await failure(request, _FORBIDDEN, _ENDED)
+        with suppress(ApiError):  # Another form, or one that is too large: nothing of it is shown.
+            request.state.fields = await fields_of(request)
+        return await failure(request, _FORBIDDEN, _ENDED, is_logged_out=True)
     if "hx-request" in request.headers:  # A part of a page: the whole page is to be replaced.
         headers = HEADERS | {"HX-Redirect": LOGIN}
         return Response(status_code=_UNAUTHORIZED, headers=headers)
@@ -172,15 +275,19 @@ async def _unread(request: Request, error: SnapshotError) -> Response:
         case SnapshotProblem.BUSY:
             return await failure(request, _UNAVAILABLE, _BUSY)
         case SnapshotProblem.SLOW:
-            return await failure(request, _UNAVAILABLE, _slow(request))
+            return await _slow(request)
     if isinstance(error.__cause__, Exception):
         _log.warning("console database unavailable", error=message_of(error.__cause__))
     return await failure(request, _UNAVAILABLE, _NO_DATABASE)
 
 
-def _slow(request: Request) -> str:
-    """Return what to do about a page that was stopped: only a list has a filter to narrow."""
-    return f"{_STOPPED} {_NARROW if request.url.path in navigation.FILTERED else _RELOAD}"
+async def _slow(request: Request) -> Response:
+    """Answer for a page that was stopped: a list has a filter to narrow."""
+    page, call = refusals.form_page_of(request), _call(request)
+    if page is None or page.show is None or not page.is_list or call is None:
+        return await failure(request, _UNAVAILABLE, f"{_STOPPED} {_RELOAD}")
+    request.state.refusal = Refusal(f"{_STOPPED} {_NARROW}", status=_UNAVAILABLE)
+    return await page.show(request, call)
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
@@ -189,7 +296,7 @@ async def _unavailable(request: Request, error: Exception) -> Response:
         return await failure(request, _UNAVAILABLE, _ALL_IN_USE)
     if is_cancelled(error):
         counted.refuse(counted.Refusal.TOO_SLOW)
-        return await failure(request, _UNAVAILABLE, _slow(request))
+        return await _slow(request)
     counted.refuse(counted.Refusal.DATABASE_UNAVAILABLE)
     DATABASE.failed(error)
     return await failure(request, _UNAVAILABLE, _NO_DATABASE)

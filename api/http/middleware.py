@@ -117,6 +117,11 @@ def _request_id(scope: Scope) -> str:
     return str(uuid4())
 
 
+def current_request_id() -> str:
+    """Return the id of the request that is handled now, as its response has it."""
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))
+
+
 def _span(scope: Scope) -> AbstractContextManager[object]:
     """Return the span of a request, which is none without an SDK; probes and scrapes have none."""
     if not spans.is_active() or scope["path"] in _QUIET:

@@ -1,12 +1,36 @@
 """Fields of filters and forms: what is read as an amount, and what is refused."""
 
+from typing import Final, NoReturn
+
 import pytest
+from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
+from cardledger.api.console import ROOT
+from cardledger.api.console.access.refusals import form_page_at
+from cardledger.api.console.application import PAGES
 from cardledger.api.console.lists.filters import Amount, NamedAmount
+from cardledger.ledger.storage.snapshot_connections import (
+    SnapshotConnections,
+    SnapshotError,
+    SnapshotProblem,
+)
+from tests.api.support import Api
+from tests.console.fields import Fields
 from tests.console.person import Person, shown
 
 AMOUNTS: TypeAdapter[NamedAmount] = TypeAdapter(Amount)
+
+REFUSED: Final = {
+    "/card-transactions": ("minAmount", "12,50 USD", "At least", "must be an amount"),
+    "/exceptions": ("accountId", "12", "Account", "must be of the form InternalAccount:"),
+    "/customers": ("since", "yesterday", "From (UTC)", "must be a time in UTC"),
+    "/accounts": ("currency", "dollars", "Currency", "must"),
+    "/cards": ("customerId", "Card:1", "Customer", "must be of the form Customer:"),
+    "/journal": ("until", "1969-12-31T00:00", "To (UTC)", "must be a time in UTC from 1970"),
+    "/webhooks/deliveries": ("subjectId", "x", "About", "must"),
+}
+"""Every list: a filter that it refuses, the label of that, and what is said."""
 
 
 @pytest.mark.parametrize(
@@ -70,3 +94,130 @@ def test_a_filter_says_how_amounts_are_written(person: Person) -> None:
 
     assert "such as 1,234.50 USD: decimals follow a point" in page
     shown(person.get("/card-transactions", minAmount="1,500.00 EUR"))
+
+
+# --- a filter that is refused ---------------------------------------------------------------------
+
+
+def unread(*_: object) -> NoReturn:
+    raise AssertionError("rows are read")
+
+
+def test_every_list_is_here() -> None:
+    views = [route for each in PAGES for route in each.routes if isinstance(route, APIRoute)]
+
+    lists = {
+        route.path for route in views if (page := form_page_at(route.endpoint)) and page.is_list
+    }
+
+    assert lists == {f"{ROOT}{path}" for path in REFUSED}
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_refused_filter_stays_in_the_form_and_nothing_is_read(
+    person: Person, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, value, label, message = REFUSED[path]
+    before = Fields.of_page(shown(person.get(path)))
+    monkeypatch.setattr(SnapshotConnections, "snapshot", unread)
+
+    page = shown(person.get(path, **{name: value}), 400)
+
+    fields = Fields.of_page(page)
+    assert fields.filled() == before.filled() | {name: value}
+    assert list(fields.wrong()) == [name]
+    assert fields.of[name].label == label
+    assert fields.wrong()[name].startswith("M" + message[1:])
+    assert f"That cannot be shown {label} {message}" in fields.alert
+    assert f'<a href="#{name}">{label}</a>' in page
+    assert "Nothing is listed until the filter is corrected." in page
+    assert not [part for part in ("<table", 'id="api-title"', 'class="pages"') if part in page]
+    assert f'href="{ROOT}{path}"' in page  # Clears the filters.
+
+
+def test_all_that_was_typed_stays(person: Person, api: Api) -> None:
+    typed = {
+        "status": "SETTLED",
+        "cardId": api.active_card()["id"],
+        "since": "2026-01-31T12:00",
+        "until": "2026-02-28",
+        "minAmount": "12,50 USD",
+    }
+
+    fields = Fields.of_page(shown(person.get("/card-transactions", **typed), 400))
+
+    kept = {name: value for name, value in fields.filled().items() if value}
+    assert kept == typed | {"until": "2026-02-28T00:00"}  # As a field for times has a day.
+    assert list(fields.wrong()) == ["minAmount"]
+
+
+def test_each_wrong_field_is_named(person: Person) -> None:
+    typed = {"since": "soon", "status": "SOLD", "minAmount": "x", "colour": "red", "limit": "0"}
+
+    page = shown(person.get("/card-transactions", **typed), 400)
+
+    fields = Fields.of_page(page)
+    assert list(fields.wrong()) == ["status", "since", "minAmount"]
+    assert {name: fields.of[name].value for name in fields.wrong()} == {
+        "since": "soon",
+        "status": "SOLD",
+        "minAmount": "x",
+    }
+    for words in ("From (UTC) must be a time", "Status has no such choice", "At least must be an"):
+        assert words in fields.alert
+    assert "colour is not a known field; remove it" in fields.alert
+    assert "limit must be" in fields.alert
+
+
+def test_what_was_typed_is_text(person: Person) -> None:
+    typed = '"><script>alert(1)</script>\N{RIGHT-TO-LEFT OVERRIDE}&amp;'
+
+    page = shown(person.get("/card-transactions", minAmount=typed, status=typed), 400)
+
+    fields = Fields.of_page(page)
+    assert [fields.of[name].value for name in ("minAmount", "status")] == [typed, typed]
+    assert "<script>alert" not in page
+
+
+def test_a_page_of_other_filters_is_refused_with_the_form(person: Person) -> None:
+    page = shown(person.get("/cards", cursor="forged", state="CLOSED"), 400)
+
+    fields = Fields.of_page(page)
+    assert "cursor is that of another list, or of other filters" in fields.alert
+    assert fields.of["state"].value == "CLOSED"
+    assert fields.wrong() == {}
+
+
+def test_a_list_that_takes_too_long_keeps_its_filters(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> NoReturn:
+        raise SnapshotError(SnapshotProblem.SLOW)
+
+    monkeypatch.setattr(SnapshotConnections, "snapshot", slow)
+    page = shown(person.get("/card-transactions", minAmount="12.50 USD"), 503)
+
+    fields = Fields.of_page(page)
+    assert fields.of["minAmount"].value == "12.50 USD"
+    assert "took longer than 2 s, so it was stopped. Narrow the filter" in fields.alert
+    assert "Nothing is listed until the filter is narrowed." in page
+
+
+def test_a_statement_until_no_time_is_not_listed(person: Person, api: Api) -> None:
+    account = api.active_card(balance=100)["fundingSources"][0]
+
+    page = shown(person.get(f"/accounts/{account}", until="soon"), 400)
+
+    fields = Fields.of_page(page)
+    assert "Recorded until (UTC) must be a time in UTC" in fields.alert
+    assert fields.of["until"].value == "soon"
+    assert "Nothing is listed until the time is corrected." in page
+    assert "Table of entries" not in page
+
+
+def test_a_refused_filter_of_a_stranger_leads_to_the_login(root: str) -> None:
+    with Person(root) as stranger:
+        answer = stranger.get("/card-transactions", minAmount="x")
+
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith(f"{ROOT}/login?")

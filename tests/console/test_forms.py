@@ -12,10 +12,13 @@ from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.forms import Managing, Transacting
+from cardledger.api.console.access.refusals import form_on, form_page_at
 from cardledger.api.console.application import PAGES, SANDBOX_PAGES
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.console.pages import login
-from cardledger.api.console.routing import console_router
+from cardledger.api.console.routing import LOGIN, console_router
+from cardledger.api.http.errors import ApiError
+from cardledger.schema.wire.errors import Code
 from cardledger.workers.signals.outage_log import DATABASE
 from tests.api.support import Api, new_tenant, serving, url_of, worker
 from tests.connection_guard import GuardedApp
@@ -35,6 +38,14 @@ async def fund(action: Transacting) -> Response:
 @router.post(f"{ROOT}/test-card")
 async def change(action: Managing) -> Response:  # noqa: ARG001 - what it needs is the test
     return Response("changed")
+
+
+@router.post(f"{ROOT}/test-note/{{card}}")
+@form_on(f"{ROOT}/cards/{{card}}", labels={"note": "What for", "other": "Other"})
+async def note(action: Transacting) -> Response:
+    if action.fields["note"] == "broken":
+        raise RuntimeError
+    raise ApiError(Code.CONFLICT, "The card is closed.")
 
 
 @router.get(f"{ROOT}/test-pool")
@@ -179,19 +190,96 @@ def test_a_malformed_form_is_an_error(person: Person, content: bytes) -> None:
     assert answer.headers["content-type"].startswith("text/html")
 
 
+# --- what the page of a failure says --------------------------------------------------------------
+
+
+def main_of(page: str) -> str:
+    return page[page.index("<h1>") : page.index("</main>")]
+
+
+def test_a_failure_of_a_form_shows_what_was_typed_and_leads_back(person: Person) -> None:
+    sent = fields(person, note="<b>12,50</b>", other="", account_id="hidden")
+
+    page = main_of(shown(person.post("/test-note/Card:1", sent), 409))
+
+    assert "<h1>Not done</h1>\n<p>The card is closed.</p>" in page
+    assert "<dt>What for</dt><dd><bdi>&lt;b&gt;12,50&lt;/b&gt;</bdi></dd>" in page
+    assert f'<a class="button quiet" href="{ROOT}/cards/Card:1">Back to the form</a>' in page
+    assert "Other" not in page
+    assert "hidden" not in page
+    assert "Request id" not in page
+
+
+def test_a_page_that_cannot_be_shown_leads_to_the_one_without_parameters(person: Person) -> None:
+    page = main_of(shown(person.get("/search", q="x" * 301), 400))
+
+    assert "<h1>That cannot be shown</h1>" in page
+    assert f'href="{ROOT}/search">' in page
+    assert "Back to the form" not in page
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_an_error_shows_the_request_id_of_its_response(person: Person, status: int) -> None:
+    if status == 500:
+        answer = person.post("/test-note/Card:1", fields(person, note="broken"))
+    else:
+        answer = person.get("/test-pool")
+
+    page = main_of(shown(answer, status))
+    request_id = answer.headers["X-Request-Id"]
+    assert f"<code>{request_id}</code>" in page
+    assert f'data-copy="{request_id}"' in page
+    assert "X-Request-Id" not in page
+
+
+def test_a_form_that_was_sent_after_the_log_out_leads_to_the_login(person: Person) -> None:
+    sent = fields(person, note="lunch")
+    person.post("/logout", {"form_token": sent["form_token"]})
+
+    page = main_of(shown(person.post("/test-note/Card:1", sent), 403))
+
+    assert "<h1>Not done</h1>" in page
+    assert f'href="{LOGIN}?next=%2Fconsole%2Fcards%2FCard%3A1">Log in</a>' in page
+    assert "<dt>What for</dt><dd><bdi>lunch</bdi></dd>" in page
+
+
+def test_a_form_of_another_site_is_not_shown_to_those_who_have_logged_out(root: str) -> None:
+    with Person(root) as stranger:
+        stranger.http.event_hooks = {}
+        answer = stranger.post("/test-note/Card:1", {"note": "x"}, Origin="https://evil.example")
+
+    page = shown(answer, 403)
+    assert "not sent from a page of this console" in page
+    assert "What for" not in page
+
+
+def test_every_form_has_a_page() -> None:
+    pages = [route for route in routes() if "GET" in (route.methods or ())]
+
+    found = {
+        route.path: form_page_at(route.endpoint) for route in routes() if takes_an_action(route)
+    }
+
+    assert len(found) > 5
+    assert [path for path, page in found.items() if page is None] == []
+    assert {page.path for page in found.values() if page} <= {route.path for route in pages}
+
+
 def test_no_get_takes_what_acts() -> None:
     """A link of another site opens any page in the session of the browser."""
-    routes = [
+    acting = [route for route in routes() if takes_an_action(route)]
+
+    assert len(acting) > 5
+    assert {method for route in acting for method in route.methods or ()} == {"POST"}
+
+
+def routes() -> list[APIRoute]:
+    return [
         route
         for each in (login.router, *PAGES, *SANDBOX_PAGES)
         for route in each.routes
         if isinstance(route, APIRoute)
     ]
-
-    acting = [route for route in routes if takes_an_action(route)]
-
-    assert len(acting) > 5
-    assert {method for route in acting for method in route.methods or ()} == {"POST"}
 
 
 def takes_an_action(route: APIRoute) -> bool:

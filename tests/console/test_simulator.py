@@ -14,6 +14,7 @@ from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.api.console.simulator import operations, stories
 from tests.api.support import Api, new_tenant, ok, server
+from tests.console.fields import Fields
 from tests.console.person import Person, shown
 from tests.console.test_accounts import main_of
 
@@ -299,6 +300,7 @@ def test_a_closed_card_has_no_account_to_fund(person: Person, api: Api) -> None:
     page = shown(person.get(f"/simulator/cards/{card}/fund", amount="1 USD"), 400)
 
     assert "has no account that could be funded" in page
+    assert f'href="{ROOT}/simulator/cards/{card}">Back to the form</a>' in page
 
 
 def test_a_purchase_that_is_no_id_is_refused_before_anything_moves(person: Person) -> None:
@@ -347,7 +349,65 @@ def test_an_amount_that_cannot_be_is_refused(person: Person, amount: str) -> Non
     purchase = person.hidden(page, "purchase")
 
     fields = sent(person, page, purchase=purchase, amount=amount)
-    shown(person.post(f"{card}/clearing", fields), 400)
+    page = shown(person.post(f"{card}/clearing", fields), 400)
+
+    form = Fields.of_page(page)
+    assert form.of["clearing-amount"].value == amount
+    assert list(form.wrong()) == ["clearing-amount"]
+    assert form.alert.startswith("Not done Amount must ")
+    assert person.hidden(page, "purchase") == purchase
+
+
+def test_a_refused_operation_keeps_what_was_typed_in_its_form_alone(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    typed = {"amount": "12,50 USD", "descriptor": "<i>Caf\N{LATIN SMALL LETTER E WITH ACUTE}</i>"}
+
+    page = shown(
+        person.post(f"{card}/balance_inquiry", sent(person, shown(person.get(card)), **typed)), 200
+    )
+    refused = shown(
+        person.post(f"{card}/financial_authorization", sent(person, page, **typed)), 400
+    )
+
+    fields = Fields.of_page(refused)
+    assert fields.of["financial_authorization-amount"].value == typed["amount"]
+    assert fields.of["financial_authorization-descriptor"].value == typed["descriptor"]
+    assert fields.of["authorization-descriptor"].value == "BISTRO AU COIN"
+    assert list(fields.wrong()) == ["financial_authorization-amount"]
+    assert re.findall(r'<details class="operation" open>\s*<summary>([^<]*)', refused) == [
+        "Financial authorization"
+    ]
+    assert "The API call just made" not in refused
+
+
+def test_a_field_that_the_api_refuses_is_that_of_the_form(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), amount="1 USD", descriptor="x" * 300)
+
+    page = shown(person.post(f"{card}/authorization", fields), 400)
+
+    form = Fields.of_page(page)
+    assert list(form.wrong()) == ["authorization-descriptor"]
+    assert form.of["authorization-amount"].value == "1 USD"
+    assert "Merchant must have at most" in form.alert
+
+
+@pytest.mark.parametrize("amount", ["12,50 USD", "10 JPY", "9,999,999,999,999 USD"])
+def test_a_cardholder_whose_balance_is_refused_keeps_its_name(person: Person, amount: str) -> None:
+    fields = sent(person, shown(person.get(SIMULATOR)), name="Grace", amount=amount)
+
+    form = Fields.of_page(shown(person.post(f"{SIMULATOR}/cardholders", fields), 400))
+
+    assert (form.of["name"].value, form.of["amount"].value) == ("Grace", amount)
+    assert list(form.wrong()) == ["amount"]
+    assert "Not done Balance must be" in form.alert
+
+
+def test_a_card_that_is_no_id_stays_in_its_form(person: Person) -> None:
+    form = Fields.of_page(shown(person.get(f"{SIMULATOR}/card", card="4242"), 400))
+
+    assert form.of["card"].value == "4242"
+    assert "Card must be of the form Card:" in form.alert
 
 
 # --- scope and permissions ------------------------------------------------------------------------

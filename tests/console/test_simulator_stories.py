@@ -10,18 +10,22 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.simulator import stories
 from tests.api.support import Api, new_tenant, ok, server
+from tests.console.fields import Fields
 from tests.console.person import Person, shown
 from tests.console.test_accounts import main_of
 from tests.console.test_simulator import (
     SIMULATOR,
     begun,
     card_of,
+    confirmation,
     figure,
     followed,
     next_step,
     played,
     sent,
 )
+
+OPEN = re.compile(r'<details class="operation" open>\s*<summary>([^<]*)')
 
 # --- outcomes of events ---------------------------------------------------------------------------
 
@@ -122,7 +126,17 @@ def test_a_form_sends_category_and_country_of_the_merchant(person: Person, api: 
     assert '"mcc": "5812", "country": "FR"' in call
     assert 'id="authorization-mcc"' in page
     wrong = sent(person, page, **more | {"mcc": "58"})
-    assert "mcc" in main_of(shown(person.post(f"{card}/authorization", wrong), 400))
+    refused = shown(person.post(f"{card}/authorization", wrong), 400)
+    form = Fields.of_page(refused)
+    assert list(form.wrong()) == ["authorization-mcc"]
+    assert form.of["authorization-mcc"].value == "58"
+    assert form.of["authorization-country"].value == "FR"
+    assert "Not done Category (MCC) must " in form.alert
+    assert refused.count('<details class="more" open>') == 1
+    wrong = sent(person, page, **more | {"country": "France"})
+    form = Fields.of_page(shown(person.post(f"{card}/authorization", wrong), 400))
+    assert list(form.wrong()) == ["authorization-country"]
+    assert "Not done Country must " in form.alert
 
 
 # --- amounts --------------------------------------------------------------------------------------
@@ -152,6 +166,41 @@ def test_a_deposit_above_the_largest_names_that_with_its_currency(person: Person
     assert all("must be at most 1,000,000,000.00 USD" in page for page in pages)
 
 
+@pytest.mark.parametrize("amount", ["", "0 USD", "1", "1 EUR", "1,50 USD", "1,000,000,000.01 USD"])
+def test_a_deposit_that_is_refused_keeps_its_amount_and_the_purchase(
+    person: Person, amount: str
+) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = sent(person, shown(person.get(card)), amount="1 USD", descriptor="SHOP")
+    page = followed(person, person.post(f"{card}/authorization", fields))
+    purchase = person.hidden(page, "purchase")
+
+    page = shown(person.get(f"{card}/fund", amount=amount, purchase=purchase), 400)
+
+    form = Fields.of_page(page)
+    assert form.of["fund-amount"].value == amount
+    assert list(form.wrong()) == ["fund-amount"]
+    assert form.alert.startswith("That cannot be shown Amount must ")
+    assert OPEN.findall(page) == ["Fund"]
+    assert person.hidden(page, "purchase") == purchase
+
+
+def test_a_deposit_that_is_refused_once_it_is_confirmed_keeps_its_amount(person: Person) -> None:
+    card = card_of(person, amount="100.00 USD")
+    fields = confirmation(person, card, "7.25 USD")
+
+    pages = [
+        shown(person.post(f"{card}/fund", fields | each), 400)
+        for each in ({"account": "InternalAccount:1"}, {"amount": "7,25 USD"})
+    ]
+
+    forms = [Fields.of_page(page) for page in pages]
+    assert [form.of["fund-amount"].value for form in forms] == ["7.25 USD", "7,25 USD"]
+    assert "Not done account must be the funding account of the card" in forms[0].alert
+    assert forms[1].alert.startswith("Not done Amount must be an amount")
+    assert [OPEN.findall(page) for page in pages] == [["Fund"]] * 2
+
+
 # --- cardholders ----------------------------------------------------------------------------------
 
 
@@ -176,7 +225,10 @@ def test_a_cardholder_that_cannot_be_made_names_what_was_made(person: Person, ap
 
     page = shown(person.post(f"{SIMULATOR}/cardholders", fields), 400)
 
-    found = re.search(r"no accounts in CHF; .* Made before that: (Customer:[0-9a-f-]+)\.", page)
+    form = Fields.of_page(page)
+    assert form.of["amount"].value == "10.00 CHF"
+    assert list(form.wrong()) == ["amount"]
+    found = re.search(r"not in CHF\. Made before that: (Customer:[0-9a-f-]+)\.", form.alert)
     assert found is not None, main_of(page)
     ok(api.get(f"/customers/{found[1]}"))
 

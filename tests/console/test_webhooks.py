@@ -18,6 +18,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.snapshot_connections import (
     SnapshotConnections,
     SnapshotError,
@@ -25,6 +26,7 @@ from cardledger.ledger.storage.snapshot_connections import (
 )
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok
+from tests.console.fields import Fields
 from tests.console.person import Person, command_of, shown, url_in
 from tests.console.test_accounts import main_of
 from tests.receiver import Receiver
@@ -297,7 +299,30 @@ def test_what_an_endpoint_has_missed_is_replayed(person: Person, api: Api, endpo
 
     assert re.search(r"[1-9][0-9]* deliver(y is|ies are) sent again", page)
     delivery(api, "DELIVERED", subjectId=purchase, endpointId=endpoint)
-    shown(act(person, endpoint, "replay", since="yesterday"), 400)
+
+
+@pytest.mark.parametrize("since", ["yesterday", "1969-12-31T12:00", '"><b>'])
+def test_a_replay_since_no_time_stays_in_its_form(
+    person: Person, endpoint: str, since: str
+) -> None:
+    page = shown(act(person, endpoint, "replay", since=since), 400)
+
+    fields = Fields.of_page(page)
+    assert fields.of["since"].value == since
+    assert fields.wrong()["since"].startswith("Must be a time in UTC")
+    assert "Not done Since (UTC) must be a time in UTC" in fields.alert
+    assert f'action="{ROOT}/webhooks/endpoints/{endpoint}/replay"' in page
+
+
+def test_the_rest_of_a_replay_is_still_that_after_a_wrong_time(
+    person: Person, endpoint: str
+) -> None:
+    after = f"WebhookDelivery:{new_id()}"
+
+    page = shown(act(person, endpoint, "replay", since="soon", after=after), 400)
+
+    assert person.hidden(page, "after") == after
+    assert "Replay the rest" in page
 
 
 def test_a_rotated_secret_is_shown_once(person: Person, endpoint: str) -> None:
@@ -453,7 +478,7 @@ def test_an_action_is_logged_with_its_token_and_request_id(person: Person, endpo
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
     try:
         with capture_logs(processors=[merge_contextvars]) as logs:
-            act(person, endpoint, "disable")
+            answer = act(person, endpoint, "disable")
             eventually(lambda: [line for line in logs if line.get("method") == "POST"])
     finally:
         structlog.configure(**before)
@@ -461,4 +486,4 @@ def test_an_action_is_logged_with_its_token_and_request_id(person: Person, endpo
     [line] = [line for line in logs if line.get("method") == "PATCH"]
     assert line["caller"].startswith("Token:")
     assert line["path"].endswith(endpoint)
-    assert line["request_id"]
+    assert line["request_id"] == answer.headers["X-Request-Id"]

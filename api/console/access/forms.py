@@ -22,8 +22,9 @@ from cardledger.api.console.access import sessions
 from cardledger.api.console.access.context import ConsoleContext, context_of
 from cardledger.api.console.mode import ConsoleMode
 from cardledger.api.http.authentication import require
-from cardledger.api.http.errors import ApiError, invalid_field
+from cardledger.api.http.errors import ApiError
 from cardledger.api.http.in_flight import HEADER as KEY_HEADER
+from cardledger.api.http.middleware import REQUEST_ID, current_request_id
 from cardledger.api.http.request_context import public_root
 from cardledger.api.http.routing import SESSION_TOKEN, read_body
 from cardledger.ledger.platforms.scopes import Permission
@@ -42,6 +43,12 @@ _SUCCESS: Final = 300
 
 RequestBody = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """JSON that is sent to the API."""
+
+
+def outdated() -> ApiError:
+    """Return the error of a form that is not the one of its page."""
+    message = "This form is not the one of its page; reload the page and send it again."
+    return ApiError(Code.INVALID_INPUT, message)
 
 
 def new_key() -> str:
@@ -65,6 +72,24 @@ class Answer:
     def message(self) -> str:
         """What an error says."""
         return str(self.body.get("message", "")) if isinstance(self.body, Mapping) else ""
+
+    def error(self, names: Mapping[str, str] | None = None) -> ApiError:
+        """Return the error that was answered; `names` are fields of the form by those of the API.
+
+        A page of the form is shown again when it is about fields.
+        """
+        body = self.body if isinstance(self.body, Mapping) else {}
+        details = body.get("details") or {}
+        errors = [
+            {**each, "field": (names or {}).get(each["field"], each["field"])}
+            for each in details.get("errors", ())
+        ]
+        return ApiError(
+            Code(body.get("code", Code.INTERNAL_ERROR)),
+            self.message,
+            details={**details, "errors": errors} if errors else details,
+            status=self.status,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +172,12 @@ def acting(permission: Permission) -> Callable[[Request], Awaitable[Action]]:
         if call.console.mode is not ConsoleMode.ACT:
             message = "This console only shows: CARDLEDGER_CONSOLE=act lets it act."
             raise ApiError(Code.FORBIDDEN, message)
-        fields = await fields_of(request)
+        fields = request.state.fields = await fields_of(request)
         if not sessions.is_form_token(fields.pop(FORM_TOKEN, ""), call.session, call.keys):
             message = "This form belongs to another session; reload the page and send it again."
             raise ApiError(Code.FORBIDDEN, message)
         if not _KEY.fullmatch(fields.get(KEY, "")):
-            raise invalid_field(KEY, "must be the one of the form; reload the page")
+            raise outdated()
         return Action(call=call, request=request, fields=fields)
 
     return checked
@@ -199,6 +224,8 @@ def _scope(action: Action, method: str, path: str, content: bytes, key: str) -> 
         (b"host", action.request.headers.get("host", "").encode("latin-1")),
         (b"content-length", str(len(content)).encode()),
         (KEY_HEADER.lower().encode(), key.encode()),
+        # One id for both: what a page shows finds the log of the operation, too.
+        (REQUEST_ID.lower().encode(), current_request_id().encode()),
     ]
     if content:
         headers.append((b"content-type", b"application/json"))

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from cardledger import __version__
 from cardledger.api.console import ROOT, api_path, navigation
-from cardledger.api.console.access import sessions
+from cardledger.api.console.access import refusals, sessions
 from cardledger.api.console.access.context import ConsoleContext
 from cardledger.api.console.html import assets, formats
 from cardledger.api.console.html.compiled_templates import CompiledTemplates
@@ -147,12 +147,16 @@ async def page(  # noqa: PLR0913 - what every page has, by name
     *,
     call: ConsoleContext | None = None,
     part: navigation.Part | None = None,
-    status: int = 200,
+    status: int | None = None,
     api: ApiCall | Command | None = None,
     **values: Any,  # noqa: ANN401 - whatever the template shows
 ) -> Response:
-    """Return the page that `template` makes of `values`; `part` is marked in the navigation."""
+    """Return the page that `template` makes of `values`; `part` is marked in the navigation.
+
+    When a form of it was refused, it has the status of that, an alert, and nothing of the API.
+    """
     services = services_of(request)
+    refused = refusals.refusal_of(request)
     parts = (
         environment()
         .get_template(template)
@@ -164,13 +168,16 @@ async def page(  # noqa: PLR0913 - what every page has, by name
             parts=navigation.parts(is_sandbox=services.is_sandbox),
             is_sandbox=services.is_sandbox,
             now=services.clock(),
-            api=api,
+            api=None if refused else api,
+            refused=refused,
             path=request.url.path,
             **values,
         )
     )
     html = await services.loop_turns.run(_joined(parts))
-    return Response(html, status_code=status, headers=HEADERS, media_type="text/html")
+    return Response(
+        html, status_code=status or refused.status, headers=HEADERS, media_type="text/html"
+    )
 
 
 def _joined(parts: Iterator[str]) -> Generator[None, None, str]:
@@ -197,6 +204,7 @@ def environment() -> Environment:
     made.globals.update(
         asset=assets.url_of,
         changed=_changed,
+        id_of=refusals.id_of,
         root=ROOT,
         version=__version__,
         without=_without,

@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 from fastapi import Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext
 from cardledger.api.console.html import rendering
-from cardledger.api.console.lists.filters import Filters, Sent
+from cardledger.api.console.lists.filtered_list import FilteredList
+from cardledger.api.console.lists.filters import Filters
 from cardledger.api.http.responses import Listing
 from cardledger.ledger.storage.paging import Page, Wanted
 
@@ -45,26 +45,21 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
     filters: Filters,
     read: Reader,
     *,
-    template: str,
-    part: navigation.Part,
+    of: FilteredList,
     api: str,
     selected: str | None = None,
-    **values: Any,  # noqa: ANN401 - whatever the template shows
 ) -> Response:
-    """Return the page that `template` makes of what `read` returns for `filters`.
+    """Return the page of the list `of` with what `read` returns for `filters`.
 
     `api` is the path of the same list in the API, `selected` as in `list_call`.
     A cursor is valid for one template and these filters.
     """
-    listing = Listing(call, f"console {template}", filters)
+    listing = Listing(call, f"console {of.template}", filters)
     async with call.snapshot() as connection:
         page = await read(connection, listing.wanted(newest_first=True))
-    return await rendering.page(
+    return await of.page(
         request,
-        template,
-        call=call,
-        part=part,
-        sent=Sent(request.query_params),
+        call,
         items=page.items,
         next_cursor=listing.next_cursor(page),
         reached=page.reached,
@@ -77,7 +72,6 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
             selected=selected,
             note=None if page.reached is None else NOT_SEARCHED,
         ),
-        **values,
     )
 
 

@@ -5,8 +5,10 @@ from typing import Annotated, Final
 from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
-from cardledger.api.console.access.context import Viewer
+from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import documents, rendering
+from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import PAGE_ROWS, Filters, Moment, Sent
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router
@@ -26,12 +28,15 @@ from cardledger.schema.wire.common import (
     CustomerId,
     InternalAccountId,
     amount,
+    parse_id,
     public_id,
     rfc3339,
 )
 from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.ACCOUNTS
+_LIST: Final = FilteredList(_PART.path, "accounts.html", part=_PART, lists=navigation.HOLDERS)
+_ONE: Final = f"{_PART.path}/{{account_id}}"
 _CARDS: Final = 10
 _OTHER_ORDER: Final = (
     "The API lists the oldest first, this page the newest; those of the platform itself are at"
@@ -60,7 +65,8 @@ class StatementQuery(Filters):
     before: Annotated[int | None, Query(ge=1, le=MAX_AMOUNT)] = None
 
 
-@router.get(_PART.path)
+@router.get(_LIST.path)
+@_LIST.view
 async def list_accounts(
     request: Request, query: Annotated[AccountsQuery, Query()], call: Viewer
 ) -> Response:
@@ -77,13 +83,9 @@ async def list_accounts(
         own = await accounts.platform_accounts(
             connection, platform_id=call.platform_id, currency=query.currency
         )
-    return await rendering.page(
+    return await _LIST.page(
         request,
-        "accounts.html",
-        call=call,
-        part=_PART,
-        lists=navigation.HOLDERS,
-        sent=Sent(request.query_params),
+        call,
         items=page.items,
         own=[] if query.customer_id or query.cursor else own,
         next_cursor=listing.next_cursor(page),
@@ -103,7 +105,14 @@ async def list_accounts(
     )
 
 
-@router.get(f"{_PART.path}/{{account_id}}")
+async def _without_statement(request: Request, call: ConsoleContext) -> Response:
+    """Show the account of an address whose time was refused."""
+    account_id = parse_id("InternalAccount", request.path_params["account_id"])
+    return await show_account(request, account_id, StatementQuery(), call)
+
+
+@router.get(_ONE)
+@form_on(_ONE, show=_without_statement)
 async def show_account(
     request: Request,
     account_id: InternalAccountId,

@@ -8,6 +8,7 @@ from fastapi import Query, Request, Response
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.html import documents, picture, rendering
+from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Amount, Filters, Moment, NamedAmount
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
@@ -29,6 +30,12 @@ from cardledger.schema.wire.common import (
 from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.CARD_TRANSACTIONS
+_LIST: Final = FilteredList(
+    _PART.path,
+    "card_transactions.html",
+    part=_PART,
+    statuses=get_args(CardTransactionStatus),
+)
 _DELIVERIES: Final = 10
 _ATTEMPTS: Final = 10  # Of each delivery; its page has the others.
 _SEARCHED: Final = 20_000  # Card transactions of the platform that a page looks at.
@@ -49,7 +56,8 @@ class CardTransactionsQuery(Filters):
     min_amount: Amount | None = None
 
 
-@router.get(_PART.path)
+@router.get(_LIST.path)
+@_LIST.view
 async def list_card_transactions(
     request: Request, query: Annotated[CardTransactionsQuery, Query()], call: Viewer
 ) -> Response:
@@ -77,8 +85,7 @@ async def list_card_transactions(
             count_limit=0,  # A total would cost more than the page.
             distance=_SEARCHED,
         ),
-        template="card_transactions.html",
-        part=_PART,
+        of=_LIST,
         api=rendering.with_filters(
             "/transactions?type=CARD&sortOrder=desc",
             request.query_params,
@@ -89,8 +96,6 @@ async def list_card_transactions(
             accountIdentifier="accountId",
         ),
         selected=None if least is None else _of_amount(least),
-        query=query,
-        statuses=get_args(CardTransactionStatus),
     )
 
 

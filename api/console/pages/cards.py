@@ -11,11 +11,13 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Managing
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router, failure, redirect
-from cardledger.api.http.errors import invalid_field, not_found
+from cardledger.api.http.errors import ApiError, not_found
 from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.cards.registry import CardFilters
 from cardledger.ledger.queries import card_transactions
@@ -27,6 +29,9 @@ from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.ACCOUNTS
 _PATH: Final = navigation.CARDS.path
+_LIST: Final = FilteredList(
+    _PATH, "cards.html", part=_PART, lists=navigation.HOLDERS, states=get_args(CardState)
+)
 _LATEST: Final = 20
 _STATES: Final = {"freeze": "FROZEN", "unfreeze": "ACTIVE", "close": "CLOSED"}
 _CHANGED: Final = (409, "The card has changed since this form was shown; reload its page.")
@@ -43,7 +48,8 @@ class CardsQuery(Filters):
     state: CardState | None = None
 
 
-@router.get(_PATH)
+@router.get(_LIST.path)
+@_LIST.view
 async def list_cards(
     request: Request, query: Annotated[CardsQuery, Query()], call: Viewer
 ) -> Response:
@@ -65,8 +71,7 @@ async def list_cards(
             wanted=wanted,
             count_limit=0,
         ),
-        template="cards.html",
-        part=_PART,
+        of=_LIST,
         api=rendering.with_filters(
             "/cards?sortOrder=desc",
             request.query_params,
@@ -75,8 +80,6 @@ async def list_cards(
             platformCardId="platformCardId",
             state="state",
         ),
-        lists=navigation.HOLDERS,
-        states=get_args(CardState),
     )
 
 
@@ -110,6 +113,7 @@ async def show_card(request: Request, card_id: CardId, call: Viewer) -> Response
 
 
 @router.post(f"{_PATH}/{{card_id}}/{{change}}")
+@form_on(f"{_PATH}/{{card_id}}")
 async def change_state(
     request: Request, action: Managing, card_id: CardId, change: str
 ) -> Response:
@@ -117,7 +121,7 @@ async def change_state(
     if change not in _STATES:
         raise not_found(Code.REFERENCE_NOT_FOUND, "page")
     if action.fields.get("confirmed") != "yes":
-        raise invalid_field("confirmed", "confirm what is to be done with this card")
+        raise ApiError(Code.INVALID_INPUT, "What is to be done with the card was not confirmed.")
     # Not from the snapshot, which may be that of a replica that lags behind.
     async with action.call.reading() as connection:
         card = await cards.get(connection, platform_id=action.call.platform_id, card_id=card_id)
@@ -133,5 +137,5 @@ async def change_state(
         )
     answer = await action.run("PATCH", f"/cards/{name}", {"state": state})
     if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
+        raise answer.error()
     return redirect(f"{_PATH}/{name}")

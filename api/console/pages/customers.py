@@ -7,6 +7,7 @@ from fastapi import Query, Request, Response
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.html import rendering
+from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
@@ -26,6 +27,9 @@ from cardledger.schema.wire.errors import Code
 _CustomerType = Literal["INDIVIDUAL", "BUSINESS"]
 _PART: Final = navigation.ACCOUNTS
 _PATH: Final = navigation.CUSTOMERS.path
+_LIST: Final = FilteredList(
+    _PATH, "customers.html", part=_PART, lists=navigation.HOLDERS, types=get_args(_CustomerType)
+)
 _CARDS: Final = 20
 _LATEST: Final = 10
 
@@ -41,7 +45,8 @@ class CustomersQuery(Filters):
     until: Moment | None = None
 
 
-@router.get(_PATH)
+@router.get(_LIST.path)
+@_LIST.view
 async def list_customers(
     request: Request, query: Annotated[CustomersQuery, Query()], call: Viewer
 ) -> Response:
@@ -64,8 +69,7 @@ async def list_customers(
             wanted=wanted,
             count_limit=0,
         ),
-        template="customers.html",
-        part=_PART,
+        of=_LIST,
         api=rendering.with_filters(
             "/customers?isIncludingDeleted=true",
             request.query_params,
@@ -73,8 +77,6 @@ async def list_customers(
             platformCustomerId="platformCustomerId",
             customerType="customerType",
         ),
-        lists=navigation.HOLDERS,
-        types=get_args(_CustomerType),
     )
 
 

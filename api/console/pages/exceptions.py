@@ -10,13 +10,15 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Transacting
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import rendering
-from cardledger.api.console.lists.filters import Filters, Sent
+from cardledger.api.console.lists.filtered_list import FilteredList
+from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.lists.placed_listing import PlacedListing
-from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.authentication import require
-from cardledger.api.http.errors import invalid_field, not_found
+from cardledger.api.http.errors import not_found
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.console import open_exceptions
@@ -33,6 +35,8 @@ from cardledger.schema.wire.customers.accounts import MAX_FUND
 from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.EXCEPTIONS
+_LIST: Final = FilteredList(_PART.path, "exceptions.html", part=_PART)
+_FUND: Final = f"{_PART.path}/{{card_transaction_id}}/fund"
 _OTHER_ORDER: Final = (
     "The API lists them by their creation, this page by the event since which they are owed."
 )
@@ -41,7 +45,6 @@ _FUND_NOTE: Final = (
     "The API returns the card transaction; `availableBalance` of its account and `missingAmount`,"
     " with all that is before it in the queue, are of this page."
 )
-_RELOAD: Final = "must be the one of the form; reload the page"
 _KEY: Final = re.compile(
     r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})", re.ASCII
 )
@@ -58,7 +61,8 @@ class ExceptionsQuery(Filters):
     currency: Currency | None = None
 
 
-@router.get(_PART.path)
+@router.get(_LIST.path)
+@_LIST.view
 async def list_exceptions(
     request: Request, query: Annotated[ExceptionsQuery, Query()], call: Viewer
 ) -> Response:
@@ -76,12 +80,9 @@ async def list_exceptions(
             after=listing.after(),
             limit=query.limit,
         )
-    return await rendering.page(
+    return await _LIST.page(
         request,
-        "exceptions.html",
-        call=call,
-        part=_PART,
-        sent=Sent(request.query_params),
+        call,
         items=page.items,
         queue_limit=open_exceptions.QUEUE_LIMIT,
         next_cursor=listing.next_cursor(page.last),
@@ -107,7 +108,7 @@ def _of_currency(currency: str) -> str:
     return f'.owedAmount.currency.code == "{currency}"'
 
 
-@sandbox_router.get(f"{_PART.path}/{{card_transaction_id}}/fund")
+@sandbox_router.get(_FUND)
 async def confirm_fund(
     request: Request, card_transaction_id: CardTransactionId, call: Viewer
 ) -> Response:
@@ -141,26 +142,25 @@ async def confirm_fund(
     )
 
 
-@sandbox_router.post(f"{_PART.path}/{{card_transaction_id}}/fund")
-async def fund(
-    request: Request, card_transaction_id: CardTransactionId, action: Transacting
-) -> Response:
+@sandbox_router.post(_FUND)
+@form_on(_FUND)
+async def fund(card_transaction_id: CardTransactionId, action: Transacting) -> Response:
     """Deposit the confirmed amount on the confirmed account, and lead to what it has paid."""
     account, amount = action.fields.get("account_id", ""), action.fields.get("amount", "")
     # The form has no field to change the amount: another one has another key, of a page of its own.
     debt = _KEY.fullmatch(action.fields[forms.KEY])
     if debt is None or debt["purchase"] != str(card_transaction_id):
-        raise invalid_field(forms.KEY, _RELOAD)
+        raise forms.outdated()
     if amount != str(_deposit_of(int(debt["missing"]))):
-        raise invalid_field("amount", _RELOAD)
+        raise forms.outdated()
     owing = await _account_of(action.call, card_transaction_id)
     if account != owing:
-        raise invalid_field("account_id", _RELOAD)
+        raise forms.outdated()
     answer = await action.run(
         "POST", f"/sandbox/internal-accounts/{account}/fund", {"amount": int(amount)}
     )
     if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
+        raise answer.error()
     name = public_id("CardTransaction", card_transaction_id)
     return redirect(f"{navigation.CARD_TRANSACTIONS.path}/{name}")
 

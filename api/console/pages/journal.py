@@ -9,18 +9,27 @@ from fastapi import Query, Request, Response
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.html import documents, rendering
+from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters, Moment, Sent
 from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, redirect
-from cardledger.api.http.errors import invalid_field
+from cardledger.api.http.errors import invalid
 from cardledger.ledger.queries import trial_balance
 from cardledger.ledger.queries.console import journal
 from cardledger.ledger.queries.console.journal import Entry, JournalFilters, Kind, Side
 from cardledger.ledger.queries.trial_balance import TrialBalances
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Currency, InternalAccountId, amount, public_id, rfc3339
+from cardledger.schema.wire.errors import FieldError
 
 _PART: Final = navigation.JOURNAL
+_LIST: Final = FilteredList(
+    _PART.path,
+    "journal.html",
+    part=_PART,
+    lists=navigation.BOOKS,
+    kinds=[kind.value for kind in Kind],
+)
 _LISTING: Final = "console journal"
 _IN_A_LINK: Final = "%Y-%m-%dT%H:%M:%S"
 _BY_POSTING_DAY: Final = (
@@ -29,9 +38,8 @@ _BY_POSTING_DAY: Final = (
 )
 _ALL_KINDS: Final = "It has the entries of every account: it can select one, not all customers'."
 _ONE_CURRENCY: Final = "Where the platform has several currencies, add --currency."
-_NO_FILTERS: Final = (
-    "shows the statement of the account, in its one currency; it is filtered by until alone:"
-    " leave out {}"
+_NO_FILTER: Final = (
+    "must be empty for one account: its statement, in its one currency, has no such filter"
 )
 
 router = console_router()
@@ -47,7 +55,8 @@ class JournalQuery(Filters):
     account_id: InternalAccountId | None = None
 
 
-@router.get(_PART.path)
+@router.get(_LIST.path)
+@_LIST.view
 async def show_journal(
     request: Request, query: Annotated[JournalQuery, Query()], call: Viewer
 ) -> Response:
@@ -70,19 +79,14 @@ async def show_journal(
             after=listing.after(),
             limit=query.limit,
         )
-    return await rendering.page(
+    return await _LIST.page(
         request,
-        "journal.html",
-        call=call,
-        part=_PART,
-        lists=navigation.BOOKS,
-        sent=Sent(request.query_params),
+        call,
         following=Sent(
             request.query_params,
             since=f"{since:{_IN_A_LINK}}",
             until=f"{until:{_IN_A_LINK}}",
         ),
-        kinds=[kind.value for kind in Kind],
         since=since,
         until=until,
         day_before=_beginning_of_day(since - timedelta(microseconds=1)),
@@ -102,7 +106,7 @@ def _statement_of(account_id: Id, query: JournalQuery) -> str:
     filters = {"since": query.since, "kind": query.kind, "currency": query.currency}
     others = [name for name, value in filters.items() if value is not None]
     if others:
-        raise invalid_field("accountId", _NO_FILTERS.format(" and ".join(others)))
+        raise invalid([FieldError(field=name, message=_NO_FILTER) for name in others])
     end = f"?until={query.until:{_IN_A_LINK}}" if query.until else ""
     return f"{navigation.ACCOUNTS.path}/{public_id('InternalAccount', account_id)}{end}"
 

@@ -9,14 +9,15 @@ from fastapi import Query, Request, Response
 from pydantic import Field, ValidationError
 
 from cardledger.api.console import navigation
-from cardledger.api.console.access import forms
+from cardledger.api.console.access import forms, refusals
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.html.rendering import ApiCall
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_call
-from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.console.simulator import currencies, operations, sandbox_values, stories
 from cardledger.api.console.simulator.cardholders import (
     CardholderRequest,
@@ -42,8 +43,19 @@ from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.SIMULATOR
 _CARDS: Final = f"{_PART.path}/cards"
+_CARD: Final = f"{_CARDS}/{{card_id}}"
 _LATEST: Final = 6  # Purchases of the card that can be chosen.
 _SHOWN_FIELDS: Final = ("amount", "descriptor", "final", *operations.MERCHANT_FIELDS)
+_LABELS: Final = {
+    "amount": "Amount",
+    "descriptor": "Merchant",
+    "mcc": "Category (MCC)",
+    "country": "Country",
+    "final": "Final",
+}
+_MERCHANT: Final = {
+    f"merchant.{name}": name for name in (operations.DESCRIPTOR, *operations.MERCHANT_FIELDS)
+}
 _CARDHOLDER: Final = "cardholder"  # What the page of a card says was made.
 _MAX_VALUE: Final = 300
 _ONLY_CARDS: Final = (
@@ -112,18 +124,20 @@ async def show_simulator(request: Request, call: Viewer) -> Response:
 
 
 @router.get(f"{_PART.path}/card")
+@form_on(_PART.path, show=show_simulator)
 async def find_card(request: Request, call: Viewer, card: str = "") -> Response:
     """Lead to the page of a card by its id, as a form sends it."""
     try:
         name = public_id("Card", parse_id("Card", card.strip()[:_MAX_VALUE]))
-    except ValueError:
-        raise not_found(Code.REFERENCE_NOT_FOUND, "card") from None
+    except ValueError as error:
+        raise invalid_field("card", str(error)) from None
     del request, call
     return redirect(f"{_CARDS}/{name}")
 
 
 @router.post(f"{_PART.path}/cardholders")
-async def create_cardholder(request: Request, action: Transacting) -> Response:
+@form_on(_PART.path, show=show_simulator, labels={"name": "Name", "amount": "Balance"})
+async def create_cardholder(action: Transacting) -> Response:
     """Make a customer, its account with money, and a card; lead to the card."""
     fields = action.fields
     currency, balance = await _balance_of(action)
@@ -138,7 +152,7 @@ async def create_cardholder(request: Request, action: Transacting) -> Response:
     except NotApprovedError as error:
         return redirect(f"{navigation.CUSTOMERS.path}/{error.customer}")
     except SetUpError as error:
-        return await failure(request, error.answer.status, str(error))
+        raise error.error({"fullName": "name"}) from None
     shown = {
         "made": _CARDHOLDER,
         "key": fields[forms.KEY],
@@ -165,7 +179,7 @@ async def _balance_of(action: Action) -> tuple[str | None, int]:
     return currency, 0 if currency is None or amount is not None else currencies.balance(currency)
 
 
-@router.get(f"{_CARDS}/{{card_id}}")
+@router.get(_CARD)
 async def show_card(
     request: Request, card_id: CardId, query: Annotated[CardQuery, Query()], call: Viewer
 ) -> Response:
@@ -173,7 +187,18 @@ async def show_card(
     return await _card_page(request, call, card_id, query)
 
 
-@router.post(f"{_CARDS}/{{card_id}}/{{name}}")
+async def show_again(request: Request, call: ConsoleContext) -> Response:
+    """Show the card, and the purchase that a refused form was about."""
+    card_id = parse_id("Card", request.path_params["card_id"])
+    try:
+        query = CardQuery.model_validate({"purchase": refusals.sent_in(request).get("purchase")})
+    except ValidationError:
+        query = CardQuery()
+    return await _card_page(request, call, card_id, query)
+
+
+@router.post(f"{_CARD}/{{name}}")
+@form_on(_CARD, show=show_again, form="{name}", labels=_LABELS)
 async def simulate(request: Request, action: Transacting, card_id: CardId, name: str) -> Response:
     """Run an operation on a card, and show what it has changed."""
     call, fields = action.call, action.fields
@@ -192,7 +217,7 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
         raise invalid_field("purchase", "must be the id of a card transaction") from None
     answer = await action.run("POST", path, body)
     if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
+        raise answer.error(_MERCHANT)
     if name == "balance_inquiry":  # It is not recorded: only this answer shows it.
         return await _card_page(request, call, card_id, query, answer=answer)
     shown = {"purchase": answer.body["id"], **sent}

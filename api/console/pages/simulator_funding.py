@@ -9,9 +9,11 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Transacting
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import Filters
-from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.console.pages.simulator import show_again
+from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.console.simulator import operations
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
@@ -24,6 +26,11 @@ from cardledger.schema.wire.errors import Code
 
 _PART: Final = navigation.SIMULATOR
 _CARDS: Final = f"{_PART.path}/cards"
+_CARD: Final = f"{_CARDS}/{{card_id}}"
+
+_on_card: Final = form_on(
+    _CARD, show=show_again, form=operations.FUND, labels={operations.AMOUNT: "Amount"}
+)
 
 router = console_router()
 
@@ -35,7 +42,8 @@ class FundQuery(Filters):
     purchase: CardTransactionId | None = None
 
 
-@router.get(f"{_CARDS}/{{card_id}}/fund")
+@router.get(f"{_CARD}/fund")
+@_on_card
 async def confirm_fund(
     request: Request, card_id: CardId, query: Annotated[FundQuery, Query()], call: Viewer
 ) -> Response:
@@ -61,8 +69,9 @@ async def confirm_fund(
     )
 
 
-@router.post(f"{_CARDS}/{{card_id}}/fund")
-async def fund(request: Request, card_id: CardId, action: Transacting) -> Response:
+@router.post(f"{_CARD}/fund")
+@_on_card
+async def fund(card_id: CardId, action: Transacting) -> Response:
     """Credit the confirmed account with the confirmed amount, and show the card."""
     fields = action.fields
     account = await _account_of(action.call, card_id)
@@ -72,7 +81,7 @@ async def fund(request: Request, card_id: CardId, action: Transacting) -> Respon
     amount = operations.deposit_of(fields, account.balance.currency.code)
     answer = await action.run("POST", operations.fund_path(name), {"amount": amount.minor_units})
     if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
+        raise answer.error()
     shown = {
         "made": operations.FUND,
         "key": fields[forms.KEY],

@@ -12,6 +12,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms, sessions
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.routing import console_router, failure, redirect
@@ -63,12 +64,13 @@ class RunQuery(Filters):
 
 
 @router.post(f"{_STORIES}/{{name}}")
+@form_on(_PART.path)
 async def begin(request: Request, action: Transacting, name: str) -> Response:
     """Make a cardholder for a story and play its first step."""
     story = _story(name)
     run_id = action.fields[forms.KEY]
     if not stories.is_run(run_id):
-        raise invalid_field(forms.KEY, "must be the one of the form; reload the page")
+        raise forms.outdated()
     async with action.call.snapshot() as connection:
         platform = await platforms.get(connection, action.call.platform_id)
     currency = currencies.usual(platform.supported_currencies)
@@ -84,6 +86,7 @@ async def begin(request: Request, action: Transacting, name: str) -> Response:
 
 
 @router.post(f"{_STORIES}/{{name}}/steps/{{number}}")
+@form_on(_PART.path)
 async def play(request: Request, action: Transacting, name: str, number: int) -> Response:
     """Play the step `number` of a run, once, whatever page it is sent from."""
     story = _story(name)
@@ -93,7 +96,7 @@ async def play(request: Request, action: Transacting, name: str, number: int) ->
     run_id = fields[forms.KEY].rpartition(".")[0]
     currency = fields.get("currency", "")
     if not stories.is_run(run_id) or fields[forms.KEY] != stories.key_of(run_id, number):
-        raise invalid_field(forms.KEY, "must be the one of the form; reload the page")
+        raise forms.outdated()
     if currency not in CURRENCIES:
         raise invalid_field("currency", "must be that of the account")
     run = Run(

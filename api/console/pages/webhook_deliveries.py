@@ -9,10 +9,12 @@ from cardledger.api.console import ROOT, navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Managing
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import formats, rendering
+from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.lists.list_page import list_page
-from cardledger.api.console.routing import console_router, failure, redirect
+from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.errors import not_found
 from cardledger.ledger.webhooks import deliveries
 from cardledger.ledger.webhooks.deliveries import AttemptPage
@@ -23,6 +25,13 @@ from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 _PART: Final = navigation.WEBHOOKS
 _DELIVERIES: Final = navigation.DELIVERIES
+_LIST: Final = FilteredList(
+    _DELIVERIES,
+    "webhook_deliveries.html",
+    part=_PART,
+    states=get_args(DeliveryState),
+    types=sorted(kind.value for kind in WebhookType),
+)
 _PAYLOAD_CHARACTERS: Final = 200_000
 _ATTEMPTS: Final = 50  # Of a page.
 _SOME_ATTEMPTS: Final = "The API answers with every attempt; this JSON has those of this page."
@@ -51,7 +60,8 @@ class DeliveriesQuery(Filters):
     until: Moment | None = None
 
 
-@router.get(_DELIVERIES)
+@router.get(_LIST.path)
+@_LIST.view
 async def list_deliveries(
     request: Request, query: Annotated[DeliveriesQuery, Query()], call: Viewer
 ) -> Response:
@@ -75,8 +85,7 @@ async def list_deliveries(
             wanted=wanted,
             count_limit=0,
         ),
-        template="webhook_deliveries.html",
-        part=_PART,
+        of=_LIST,
         api=rendering.with_filters(
             "/webhooks/deliveries",
             request.query_params,
@@ -86,8 +95,6 @@ async def list_deliveries(
             type="type",
             subjectId="subjectId",
         ),
-        states=get_args(DeliveryState),
-        types=sorted(kind.value for kind in WebhookType),
     )
 
 
@@ -137,14 +144,13 @@ async def show_delivery(
 
 
 @router.post(f"{_DELIVERIES}/{{delivery_id}}/retry")
-async def retry_delivery(
-    request: Request, action: Managing, delivery_id: WebhookDeliveryId
-) -> Response:
+@form_on(f"{_DELIVERIES}/{{delivery_id}}")
+async def retry_delivery(action: Managing, delivery_id: WebhookDeliveryId) -> Response:
     """Send a delivery again, and lead to it."""
     name = public_id("WebhookDelivery", delivery_id)
     answer = await action.run("POST", f"/webhooks/deliveries/{name}/retry")
     if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
+        raise answer.error()
     return redirect(f"{_DELIVERIES}/{name}")
 
 

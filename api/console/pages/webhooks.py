@@ -13,6 +13,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Managing
+from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import formats, rendering
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.lists.list_page import list_call
@@ -23,7 +24,12 @@ from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.snapshot_connections import SnapshotError
 from cardledger.ledger.webhooks import deliveries, endpoints
 from cardledger.ledger.webhooks.deliveries import DeliveryFilters
-from cardledger.schema.wire.common import WebhookDeliveryId, WebhookEndpointId, public_id
+from cardledger.schema.wire.common import (
+    WebhookDeliveryId,
+    WebhookEndpointId,
+    parse_id,
+    public_id,
+)
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.endpoints import (
     WebhookDeliveryResource,
@@ -32,6 +38,7 @@ from cardledger.schema.wire.webhooks.endpoints import (
 
 _PART: Final = navigation.WEBHOOKS
 _ENDPOINTS: Final = f"{_PART.path}/endpoints"
+_ENDPOINT: Final = f"{_ENDPOINTS}/{{endpoint_id}}"
 _DELIVERIES: Final = navigation.DELIVERIES
 _LATEST: Final = 10
 _STATES: Final = {"enable": "ENABLED", "disable": "DISABLED"}
@@ -80,7 +87,7 @@ async def list_endpoints(
     )
 
 
-@router.get(f"{_ENDPOINTS}/{{endpoint_id}}")
+@router.get(_ENDPOINT)
 async def show_endpoint(
     request: Request,
     endpoint_id: WebhookEndpointId,
@@ -91,7 +98,13 @@ async def show_endpoint(
     return await _endpoint_page(request, call, await _read(call, endpoint_id), query=query)
 
 
-@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/test")
+async def _show_again(request: Request, call: ConsoleContext) -> Response:
+    endpoint_id = parse_id("WebhookEndpoint", request.path_params["endpoint_id"])
+    return await show_endpoint(request, endpoint_id, EndpointQuery(), call)
+
+
+@router.post(f"{_ENDPOINT}/test")
+@form_on(_ENDPOINT)
 async def test_endpoint(
     request: Request, action: Managing, endpoint_id: WebhookEndpointId
 ) -> Response:
@@ -103,13 +116,15 @@ async def test_endpoint(
     return redirect(f"{_DELIVERIES}/{answer.body['deliveryId']}")
 
 
-@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/rotate-secret")
+@router.post(f"{_ENDPOINT}/rotate-secret")
+@form_on(_ENDPOINT)
 async def rotate_secret(
     request: Request, action: Managing, endpoint_id: WebhookEndpointId
 ) -> Response:
     """Replace the secret, and show the new one: on this answer alone."""
     if action.fields.get("confirmed") != "yes":
-        raise invalid_field("confirmed", "confirm that the secret of this endpoint is replaced")
+        message = "That the secret of this endpoint is replaced was not confirmed."
+        raise ApiError(Code.INVALID_INPUT, message)
     before = await _present(action, endpoint_id)
     as_of = action.fields.get("as_of", "")
     if as_of != before.updated_at.isoformat():
@@ -147,10 +162,9 @@ def _is_rotated_since(endpoint: WebhookEndpointResource, as_of: str) -> bool:
         return False  # The form was edited.
 
 
-@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/replay")
-async def replay_failed(
-    request: Request, action: Managing, endpoint_id: WebhookEndpointId
-) -> Response:
+@router.post(f"{_ENDPOINT}/replay")
+@form_on(_ENDPOINT, show=_show_again, labels={"since": "Since (UTC)"})
+async def replay_failed(action: Managing, endpoint_id: WebhookEndpointId) -> Response:
     """Send what the endpoint has missed since a time again."""
     name, fields = public_id("WebhookEndpoint", endpoint_id), action.fields
     try:
@@ -162,14 +176,15 @@ async def replay_failed(
         body["cursor"] = fields["after"]
     answer = await action.run("POST", "/webhooks/replay", body)
     if not answer.is_success:
-        return await failure(request, answer.status, answer.message)
+        raise answer.error({"cursor": "after"})
     shown = {"replayed": answer.body["count"], "since": f"{since:%Y-%m-%dT%H:%M:%S}"}
     if answer.body.get("nextCursor"):
         shown["after"] = answer.body["nextCursor"]
     return redirect(f"{_ENDPOINTS}/{name}?{urlencode(shown)}")
 
 
-@router.post(f"{_ENDPOINTS}/{{endpoint_id}}/{{change}}")
+@router.post(f"{_ENDPOINT}/{{change}}")
+@form_on(_ENDPOINT)
 async def change_state(
     request: Request, action: Managing, endpoint_id: WebhookEndpointId, change: str
 ) -> Response:

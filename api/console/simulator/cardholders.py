@@ -8,6 +8,8 @@ from typing import Any, Final
 from cardledger.api.console.access.forms import Action, Answer
 from cardledger.api.console.simulator import operations
 from cardledger.api.console.simulator.stories import StepRequest, key_of
+from cardledger.api.http.errors import ApiError
+from cardledger.schema.wire.errors import Code
 
 _PAUSE_S: Final = 0.05
 _PATIENCE_S: Final = 5.0  # The issuer of a sandbox answers within milliseconds.
@@ -51,8 +53,18 @@ class SetUpError(Exception):
 
     def __init__(self, answer: Answer, made: Sequence[str] = ()) -> None:
         self.answer: Final = answer
-        before = f" Made before that: {', '.join(made)}." if made else ""
-        super().__init__(f"{answer.message}{before}")
+        self._before: Final = f" Made before that: {', '.join(made)}." if made else ""
+        super().__init__(f"{answer.message}{self._before}")
+
+    def error(self, names: Mapping[str, str]) -> ApiError:
+        """Return the error of a form, which names what was made; `names` as in `Answer.error`."""
+        error = self.answer.error(names)
+        details = dict(error.details or {})
+        if self._before and details.get("errors"):
+            first, *others = details["errors"]
+            message = f"{first['message'].removesuffix('.')}.{self._before}"
+            details["errors"] = [{**first, "message": message}, *others]
+        return ApiError(error.code, str(self), details=details, status=error.status)
 
 
 async def set_up(action: Action, wanted: CardholderRequest, *, run_id: str) -> Cardholder:
@@ -135,9 +147,19 @@ async def _account(action: Action, customer: str, currency: str | None) -> Mappi
         return of_currency[currency]
     if currency is None or not of_currency:
         message = "The platform has no fiat currency, from which a card could be funded."
-    else:
-        message = f"The platform has no accounts in {currency}; it has: {', '.join(of_currency)}."
-    raise SetUpError(Answer(status=400, body={"message": message}))
+        raise _refused(message)
+    found_in = ", ".join(of_currency)
+    raise _refused(
+        f"The platform has no accounts in {currency}; it has: {found_in}.",
+        field=f"must be in a currency of the platform's accounts, {found_in}, not in {currency}",
+    )
+
+
+def _refused(message: str, *, field: str | None = None) -> SetUpError:
+    """Return the error of what the API was not asked for; `field` is about the amount."""
+    errors = [] if field is None else [{"field": operations.AMOUNT, "message": field}]
+    body = {"code": Code.INVALID_INPUT, "message": message, "details": {"errors": errors}}
+    return SetUpError(Answer(status=400, body=body))
 
 
 async def _issued(action: Action, card: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -93,6 +93,27 @@ def test_a_failure_can_be_read_by_everyone(visit: Visiting) -> None:
     assert all("the server responded with a status of 40" in each for each in person.noted())
 
 
+def test_a_refused_form_can_be_read_by_everyone(visit: Visiting, api: Api) -> None:
+    person = visit()
+    person.expect_failures()
+    page = person.page
+    found: dict[tuple[str, str], list[str]] = {}
+
+    person.open("/console/card-transactions?minAmount=12,50 USD&since=soon&status=SOLD")
+    page.get_by_role("alert").get_by_role("link", name="At least").click()
+    expect(page.get_by_label("At least")).to_be_focused()
+    expect(page.get_by_label("At least")).to_have_accessible_description(re.compile("Must be an"))
+    expect(page.get_by_label("From (UTC)")).to_have_value("soon")
+    found |= {("list", name): person.faults() for name in person.appearances()}
+    person.open(f"/console/simulator/cards/{api.active_card()['id']}")
+    page.get_by_label("Amount").first.fill("12,50 USD")
+    page.get_by_role("button", name="Authorization", exact=True).click()
+    expect(page.get_by_label("Amount").first).to_have_value("12,50 USD")
+    found |= {("form", name): person.faults() for name in person.appearances()}
+
+    assert not any(found.values()), found
+
+
 def test_no_page_is_forgotten_here() -> None:
     shown = {
         path.partition("?")[0]
