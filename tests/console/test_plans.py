@@ -148,12 +148,13 @@ def test_no_page_that_a_link_leads_to_reads_a_growing_table_from_its_beginning(
     visited = list[str]()
 
     statements.clear()
-    customer = ok(api.get(f"/transactions/{stories.tip}"))["customerId"]
-    key = customer.partition(":")[2]
+    tip = ok(api.get(f"/transactions/{stories.tip}"))
+    key = tip["customerId"].partition(":")[2]
     searches = (stories.tip.partition(":")[2], "visa europe 8123", f"4242 {key}", f"{key} token")
     others = [
         "/live",
         begin_story(person).headers["location"].removeprefix(ROOT),
+        f"/simulator/cards/{tip['cardId']}/fund?amount=1.00+USD",
         *(f"/search?{urlencode({'q': each})}" for each in searches),
     ]
     for path, _ in pages_of(person, *others):
