@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from typing import Final
 
 _BYTES: Final = 16 * 1024 * 1024  # Of all lists together.
+_LISTS: Final = 64  # What a list was made of takes up to 50 KB besides.
 
 
 class ExchangeOffers:
@@ -33,5 +34,5 @@ class ExchangeOffers:
             self._bytes -= len(known[1])
         self._known[key] = made_of, body
         self._bytes += len(body)
-        while self._bytes > self._limit:
+        while self._bytes > self._limit or len(self._known) > _LISTS:
             self._bytes -= len(self._known.pop(next(iter(self._known)))[1])

@@ -117,7 +117,7 @@ def finish(url: str) -> None:
     Messages without a MAC are refused, and so are quotes and payments; the API's role reaches the
     rows of platforms by views, and the role that submits enqueues events by a function. A release
     that does not work so may not use the schema any more.
-    Raises: UndecidedError while such messages wait, or messages of such payments.
+    Raises: UndecidedError while such messages wait, messages of such payments, or such collections.
     """
     with _engine(url).begin() as connection:
         _refuse_earlier_releases(connection, url)
@@ -125,13 +125,14 @@ def finish(url: str) -> None:
             text(
                 "UPDATE inbox_macs SET is_required = true"
                 " WHERE NOT EXISTS (SELECT FROM inbox WHERE mac IS NULL)"
-                f" AND NOT EXISTS ({_UNSIGNED})"
+                f" AND NOT EXISTS ({_UNSIGNED}) AND NOT EXISTS ({_UNSIGNED_COLLECTIONS})"
             )
         )
         if not changed.rowcount:
             raise UndecidedError(
-                "messages that an earlier release has accepted wait to be decided; finish when the"
-                " workers have decided them"
+                "messages that an earlier release has accepted wait to be decided, or collections"
+                " that it has requested wait for their bank; finish when the workers have decided"
+                " them, and the collections have ended or are cancelled"
             )
 
 
@@ -140,6 +141,12 @@ _UNSIGNED: Final = """
     SELECT FROM inbox i JOIN transfers t
         ON t.customer_id = i.customer_id AND t.id::text = i.body ->> 'transferId'
     WHERE t.mac IS NULL AND t.sequence = 0 AND num_nonnulls(t.due_at, t.settled_at) = 0
+"""
+
+# What a bank collects moves nothing until it has arrived, and the engine writes nothing of it.
+_UNSIGNED_COLLECTIONS: Final = """
+    SELECT FROM transfers WHERE mac IS NULL AND kind = 'IN' AND status = 'PENDING'
+        AND requested_at IS NOT NULL AND sequence = 0 AND due_at IS NULL
 """
 
 

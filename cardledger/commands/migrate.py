@@ -56,9 +56,9 @@ def _finish(url: DatabaseUrl) -> None:
     except migrate.UndecidedError as error:
         raise CommandError(str(error)) from None
     print(
-        "from now on messages without a MAC, of earlier releases, are refused, the API's role"
-        " reaches the rows of platforms by views only, and the role that submits enqueues events by"
-        " functions only"
+        "from now on messages, quotes and payments without a MAC, of earlier releases, are refused,"
+        " the API's role reaches the rows of platforms by views only, and the role that submits"
+        " enqueues events by functions only"
     )
 
 

@@ -187,7 +187,7 @@ One JSON object for each event:
 | `reason` | why: a [decline reason](#decline-reasons), a [rejection reason](#rejection-reasons) or a [flag](#flags); absent when nothing is unusual |
 | `detail` | explanation for people, at most 2,000 characters; its text may change |
 | `firstOutcome` | with `DUPLICATE`: the outcome of the first submission; `reason` is its reason |
-| `cardTransaction` | the [card transaction](card-transactions.md) after the event; of a duplicate, as it is now |
+| `cardTransaction` | the [card transaction](card-transactions.md) after the event; of a duplicate, as it is now; absent where more than 10,000 events would have to be folded for it |
 
 | outcome | meaning |
 |---|---|

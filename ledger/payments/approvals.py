@@ -142,7 +142,7 @@ _ANSWERED: Final = """
     ) asked
     JOIN webhook_attempts a
         ON a.delivery_id = asked.id AND a.customer_id = asked.customer_id AND a.number = 1
-    WHERE t.status = 'PENDING' AND t.needs_approval
+    WHERE t.status = 'PENDING' AND t.needs_approval AND t.sequence > 0  -- It has arrived.
     ORDER BY t.created_at LIMIT %s
 """
 

@@ -53,6 +53,20 @@ class _Place(NamedTuple):
         return self.roll_up.state.sequence
 
 
+class _Without(NamedTuple):
+    """Card transactions whose events cannot be folded, and those that another dispatch reads."""
+
+    failed: set[Id]
+    unread: set[Id]
+
+
+class _LostPlaceError(Exception):
+    """The database has not the event any more up to which a card transaction was folded.
+
+    A standby may have taken over. The events are folded from the first one again.
+    """
+
+
 class Folds:
     """How far one process has folded long card transactions; for one thread at a time."""
 
@@ -78,17 +92,19 @@ class Folds:
         if not past:
             return Folded(found, ())
         granted = self._granted(past)
-        failed: set[Id] = set()
+        without = _Without(set(), set())
         for page in event_spans.pages(granted, self._page):
-            spans = [span for span in page if span.key not in failed]
-            found |= self._fold(driver, spans, stored, past, failed)
+            spans = [span for span in page if span.key not in without.failed | without.unread]
+            found |= self._fold(driver, spans, stored, past, without)
         self._forget(granted, past)
         until = {span.key: span.until for span in granted}
         later = {
             (key, sequence)
             for key, sequences in past.items()
             for sequence in sequences
-            if key not in failed and sequence > until.get(key, 0)
+            if key not in without.failed
+            and (key, sequence) not in found
+            and (key in without.unread or sequence > until.get(key, 0))
         }
         return Folded(found, later)
 
@@ -128,29 +144,34 @@ class Folds:
         spans: Sequence[Span],
         stored: Mapping[Id, RollUp],
         past: Mapping[Id, Collection[int]],
-        failed: set[Id],
+        without: "_Without",
     ) -> dict[Version, RollUp]:
-        """Fold the events of `spans`; add to `failed` those that cannot be read or folded."""
+        """Fold the events of `spans`; add those for which that was not possible to `without`."""
         found: dict[Version, RollUp] = {}
         converted = [span for span in spans if stored[span.key].conversion is not None]
         try:
             with driver.transaction():  # A savepoint: what cannot be read does not stop the others.
                 events = event_spans.read(driver, spans, converted)
-        except psycopg.Error:
+        except psycopg.Error as error:
             if driver.closed:
                 raise
             _log.exception("events cannot be read", count=len(spans))
-            failed |= {span.key for span in spans}
+            # A statement that was cancelled for example: their turn comes, and in their order.
+            is_temporary = isinstance(error, psycopg.OperationalError)
+            keys = without.unread if is_temporary else without.failed
+            keys |= {span.key for span in spans}
             return {}
         for span in spans:
             try:
                 for roll_up in self._continue(span, stored[span.key], events):
                     if roll_up.state.sequence in past[span.key]:
                         found[span.key, roll_up.state.sequence] = roll_up
+            except _LostPlaceError:
+                without.unread.add(span.key)
             except Exception:  # noqa: BLE001 - events of one that cannot be folded stop only itself
                 _log.exception("events cannot be folded", resource=str(span.key))
                 self._places.pop(span.key, None)
-                failed.add(span.key)
+                without.failed.add(span.key)
         return found
 
     def _continue(self, span: Span, stored: RollUp, events: Events) -> Iterator[RollUp]:
@@ -160,7 +181,7 @@ class Folds:
         roll_up = opened(stored.identity)
         if span.after:
             if place is None or not rows or (rows[0][0], rows[0][1]) != place.event:
-                raise LookupError("events that were folded are not there any more")
+                raise _LostPlaceError
             roll_up, rows = place.roll_up, rows[1:]
             yield roll_up
         conversions = events.conversions.get(span.key, {})

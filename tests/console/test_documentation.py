@@ -9,8 +9,7 @@ import pytest
 
 from cardledger.api.console import html
 from cardledger.api.console.access.forms import Action
-from cardledger.api.console.html import rendering
-from cardledger.api.console.routing import failure
+from cardledger.api.console.lists.filtered_list import FilteredList
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "console.md").read_text()
 
@@ -18,8 +17,7 @@ TEXT: Final = (Path(__file__).parents[2] / "docs" / "console.md").read_text()
 @pytest.mark.parametrize(
     ("call", "function"),
     [
-        ("rendering.page(", rendering.page),
-        ("failure(", failure),
+        ("_LIST.page(", FilteredList.page),
         ("action.run(", Action.run),
     ],
 )

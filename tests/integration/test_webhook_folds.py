@@ -172,6 +172,7 @@ def test_events_that_a_database_has_lost_are_not_part_of_what_was_folded(world: 
         expected = history.at(driver(connection), [(subject, 80)])
 
     assert (subject, 80) not in refused.roll_ups
+    assert (subject, 80) in refused.later  # With what is behind it: the order is kept.
     assert again.roll_ups[subject, 80] == expected[subject, 80]
     assert again.roll_ups[subject, 80].state.settled == 60 + 2 * 20
 
