@@ -33,6 +33,7 @@ from cardledger.ledger.engine.failures import (
     describe,
     is_canary,
     is_fault_of_message,
+    is_too_slow,
     is_unavailable,
     log_ids,
     open_days,
@@ -427,9 +428,9 @@ class Engine:
             decided, unfinished = repeated(commit)
         except LockedError:
             raise
-        except UnavailableError:
-            # PostgreSQL may be too slow for so many messages within its limits of time.
-            self._sizes[queues.lane] = max(size // 2, 1)
+        except UnavailableError as error:
+            if is_too_slow(error):
+                self._sizes[queues.lane] = max(size // 2, 1)
             raise
         if len(decided) >= size:  # A smaller one says nothing about one of this size.
             self._sizes[queues.lane] = min(2 * size, self._batch_size)

@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, Message
 from cardledger.ledger.storage.engines import is_unable, message_of
+from cardledger.schema.connections import SilentServerError
 from cardledger.schema.wire.outcomes import OutcomeType
 
 _CLOSED_DAY: Final = "CL004"
@@ -110,6 +111,13 @@ def is_unavailable(error: Exception) -> bool:
         | psycopg.InterfaceError
         | psycopg.errors.IdleInTransactionSessionTimeout,
     )
+
+
+def is_too_slow(error: UnavailableError) -> bool:
+    """Return whether PostgreSQL had too many messages for its limits of time, as it seems."""
+    cause = error.__cause__
+    cause = getattr(cause, "orig", None) or cause
+    return isinstance(cause, psycopg.errors.QueryCanceled | SilentServerError)
 
 
 def is_fault_of_message(error: BaseException) -> bool:

@@ -62,7 +62,7 @@ class LockedCardholders:
         now = self._clock()
         with self._lock:
             known = *self._delays.items(), *self._blamed.items()
-        return list({key for key, delay in known if now < delay.ends_at})
+        return list(dict.fromkeys(key for key, delay in known if now < delay.ends_at))
 
     def suspects(self, cardholders: Iterable[Id]) -> set[Id]:
         """Return those of `cardholders` that were locked lately: a batch must not wait for them."""
