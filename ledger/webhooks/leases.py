@@ -2,7 +2,9 @@
 
 State lives in PostgreSQL only. A lease moves `next_attempt_at` to its own end, so that a sender
 that crashes loses nothing. That time is also the token of the lease: a sender that records after
-its lease has expired cannot overwrite the result of the next sender. Nothing here opens a socket.
+its lease has expired cannot overwrite the result of the next sender. `lease_ends_at` has the same
+time, so that a request to send again can tell an attempt under way from a retry that waits. Nothing
+here opens a socket.
 
 Results are recorded and the next deliveries claimed in one database transaction and one round
 trip. It waits for no lock: rows that another transaction has locked are skipped. The commit need
@@ -213,7 +215,8 @@ _CLAIM: Final = f"""
         SELECT * FROM placed WHERE place <= (room -> 0)::int4
         ORDER BY place, platform_turn, next_attempt_at, webhook_id LIMIT %(total)s
     )
-    UPDATE webhook_deliveries w SET next_attempt_at = %(leased_until)s
+    UPDATE webhook_deliveries w
+    SET next_attempt_at = %(leased_until)s, lease_ends_at = %(leased_until)s
     FROM taken WHERE w.id = taken.id AND w.customer_id = taken.customer_id
     {_CLAIMED}
 """
@@ -242,7 +245,8 @@ _CLAIM_TESTS: Final = f"""
         SELECT * FROM due WHERE rank <= share
         ORDER BY next_attempt_at, webhook_id LIMIT %(total)s
     )
-    UPDATE webhook_deliveries w SET next_attempt_at = %(leased_until)s
+    UPDATE webhook_deliveries w
+    SET next_attempt_at = %(leased_until)s, lease_ends_at = %(leased_until)s
     FROM taken WHERE w.id = taken.id AND w.customer_id = taken.customer_id
     {_CLAIMED}
 """

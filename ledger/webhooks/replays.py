@@ -37,8 +37,6 @@ RETRY_LIMIT: Final = 100
 """Attempts of a delivery after which it is not retried on request."""
 
 _SCAN_BATCH_SIZE: Final = 5000
-# The lease of an attempt under way ends within this time; it must not be sent a second time.
-_LEASE_LIMIT: Final = timedelta(minutes=1)
 # The time of a webhook is that of its dispatcher before it waited for its turn, two seconds at
 # most, by another clock than the platform's times. A missed webhook is copied once, so more of them
 # than the window has do no harm.
@@ -122,6 +120,13 @@ async def retry(
     return True
 
 
+# Neither due nor under way, nor behind an earlier delivery of its queue. What is under way must not
+# be sent a second time.
+_WAITS_FOR_RETRY: Final = """
+    w.next_attempt_at > %(at)s AND w.next_attempt_at < %(later)s
+        AND w.next_attempt_at IS DISTINCT FROM w.lease_ends_at
+"""
+
 _SCANNED: Final = """
     SELECT * FROM webhook_deliveries
     WHERE platform_id = %(platform)s AND id > %(after)s AND id < %(before)s
@@ -148,7 +153,7 @@ _MATCHING: Final = f"""
         AND (%(endpoint)s::uuid IS NULL OR e.id = %(endpoint)s)
         AND (w.state IN ('FAILED', 'NO_ENDPOINT')
             OR w.state = 'DELIVERED' AND NOT %(only_failed)s
-            OR w.next_attempt_at > %(leases_end)s AND w.next_attempt_at < %(later)s)
+            OR {_WAITS_FOR_RETRY})
     ORDER BY w.id, e.id LIMIT %(limit)s
 """
 
@@ -204,7 +209,7 @@ def _arguments(
         "missed_since": _shifted(window.since, -_MISSED_MARGIN),
         "missed_until": _shifted(until, _MISSED_MARGIN),
         "only_failed": window.only_failed,
-        "leases_end": at + _LEASE_LIMIT,
+        "at": at,
         "later": LATER,
         "test": WebhookType.TEST.value,
         "disabled": WebhookType.WEBHOOK_ENDPOINT_DISABLED.value,
@@ -252,7 +257,7 @@ async def _copy(
 
 # A delivery that waits for its retry is due at once and keeps its attempts; an attempt under way is
 # left alone.
-_MAKE_DUE: Final = """
+_MAKE_DUE: Final = f"""
     UPDATE webhook_deliveries w SET
         state = 'PENDING',
         next_attempt_at = replayed.due,
@@ -261,8 +266,7 @@ _MAKE_DUE: Final = """
     FROM unnest(%(ids)s::uuid[], %(customers)s::uuid[], %(endpoints)s::uuid[],
         %(due)s::timestamptz[]) AS replayed (id, customer_id, endpoint, due)
     WHERE w.id = replayed.id AND w.customer_id = replayed.customer_id
-        AND (w.state <> 'PENDING'
-            OR w.next_attempt_at > %(leases_end)s AND w.next_attempt_at < %(later)s)
+        AND (w.state <> 'PENDING' OR {_WAITS_FOR_RETRY})
 """
 
 
@@ -304,7 +308,7 @@ async def _make_due(
                 queue_position(one.sequence, one.webhook_id) if one.is_fifo else at
                 for one in deliveries
             ],
-            "leases_end": at + _LEASE_LIMIT,
+            "at": at,
             "later": LATER,
         },
     )

@@ -191,6 +191,12 @@ webhook_deliveries = Table(
         nullable=True,
     ),
     count("attempts_before", "Number of attempts before the last retry or replay request."),
+    timestamp(
+        "lease_ends_at",
+        "End of the lease of the last attempt; while `next_attempt_at` equals it, that attempt is"
+        " under way.",
+        nullable=True,
+    ),
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint("state IN ('PENDING', 'DELIVERED', 'FAILED', 'NO_ENDPOINT')", name="state"),
     CheckConstraint("(state = 'PENDING') = (next_attempt_at IS NOT NULL)", name="pending_is_due"),

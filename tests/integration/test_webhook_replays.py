@@ -24,7 +24,7 @@ from tests.integration.test_webhook_endpoints import (
     rows_of,
     sequences,
 )
-from tests.integration.test_webhooks import Platform, World, at_least, world_in
+from tests.integration.test_webhooks import Platform, World, at_least, connected, world_in
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
 
@@ -144,7 +144,7 @@ def test_a_fifo_endpoint_that_is_replayed_before_it_is_enabled_receives_everythi
     emit_in_sequence(world, platform, subject, 1, first=8)
     sender.run_once()
 
-    assert count == 3, "those that were missed"
+    assert count == 4, "those that were missed, and the one that waited for its retry"
     assert sequences(receiver.wait_for(at_least(9))) == [1, *range(1, 9)]
 
 
@@ -229,9 +229,9 @@ def test_an_endpoint_that_is_enabled_while_a_retry_waits_keeps_what_is_under_way
     subject = new_id()
     [failed, under_way] = emit_in_sequence(world, platform, subject, 2)
     world.dispatch()
-    leased_until = world.clock() + timedelta(seconds=30)
     set_delivery(database_url, failed, state="FAILED", next_attempt_at=None)
-    set_delivery(database_url, under_way, state="PENDING", next_attempt_at=leased_until)
+    set_delivery(database_url, under_way, state="PENDING", next_attempt_at=world.clock())
+    [claimed] = world.claim()
     world.change(fifo, **OFF)
     delivery_id = world.delivery(failed).id
     queue = psycopg.connect(database_url)
@@ -249,7 +249,40 @@ def test_an_endpoint_that_is_enabled_while_a_retry_waits_keeps_what_is_under_way
     retrying.join(limit_s())
 
     assert world.delivery(failed).state == "PENDING"
-    assert world.delivery(under_way).next_attempt_at == leased_until
+    assert world.delivery(under_way).next_attempt_at == claimed.leased_until
+
+
+def test_a_retry_that_is_due_within_a_minute_is_made_at_once(
+    world: World, app_database_url: DatabaseUrl, receiver: Receiver
+) -> None:
+    receiver.reply(Reply(status=500))
+    platform = connected(world, receiver)
+    webhook = world.emit(platform)
+    sender = world.sender()
+    sender.run_once()
+    waiting = world.attempted(webhook, 1)
+    assert waiting.next_attempt_at > world.clock(), "the first pause is five seconds"
+
+    asyncio.run(retried(world, app_database_url, platform, waiting.id))
+    sender.run_once()
+
+    assert world.attempted(webhook, 2).state == "DELIVERED"
+
+
+def test_an_attempt_under_way_is_not_made_a_second_time(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    world.endpoint(platform, "http://127.0.0.1:9/")
+    webhook = world.emit(platform)
+    world.dispatch()
+    [claimed] = world.claim()
+
+    asyncio.run(retried(world, app_database_url, platform, claimed.id))
+
+    assert replayed(world, app_database_url, platform) == 0
+    assert world.claim() == []
+    assert world.delivery(webhook).next_attempt_at == claimed.leased_until
 
 
 def set_delivery(url: DatabaseUrl, webhook: Id, *, state: str, next_attempt_at: object) -> None:
