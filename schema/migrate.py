@@ -27,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 from cardledger.schema import (
     compatibility,
     connections,
+    earlier_releases,
     finance,
     location,
     platform_views,
@@ -58,10 +59,6 @@ class BusyError(Exception):
     """
 
 
-class UndecidedError(Exception):
-    """Messages of an earlier release wait to be decided; nothing was changed."""
-
-
 def ignore(_line: str) -> None:
     """Discard a line of progress."""
 
@@ -88,7 +85,7 @@ def upgrade(
         run = _Run(connection, schema, give_up_after_s, progress)
         run.repeat(lambda: command.upgrade(run.config, revision))
         if was is None and _revision(connection, schema) == head():
-            _refuse_earlier_releases(connection, url)  # None has used this database.
+            earlier_releases.refuse(connection, url)  # None has used this database.
             connection.commit()
 
 
@@ -117,72 +114,11 @@ def finish(url: str) -> None:
     Messages without a MAC are refused, and so are quotes and payments; the API's role reaches the
     rows of platforms by views, and the role that submits enqueues events by a function. A release
     that does not work so may not use the schema any more.
-    Raises: UndecidedError while such messages wait, messages of such payments, or such collections.
+    Raises: UndecidedError while messages, payments or collections without a MAC wait.
     """
     with _engine(url).begin() as connection:
-        _refuse_earlier_releases(connection, url)
-        changed = connection.execute(
-            text(
-                "UPDATE inbox_macs SET is_required = true"
-                " WHERE NOT EXISTS (SELECT FROM inbox WHERE mac IS NULL)"
-                f" AND NOT EXISTS ({_UNSIGNED}) AND NOT EXISTS ({_UNSIGNED_COLLECTIONS})"
-            )
-        )
-        if not changed.rowcount:
-            raise UndecidedError(
-                "messages that an earlier release has accepted wait to be decided, or collections"
-                " that it has requested wait for their bank; finish when the workers have decided"
-                " them, and the collections have ended or are cancelled"
-            )
-
-
-# The text of an id: what a message names may be none. The inbox is small.
-_UNSIGNED: Final = """
-    SELECT FROM inbox i JOIN transfers t
-        ON t.customer_id = i.customer_id AND t.id::text = i.body ->> 'transferId'
-    WHERE t.mac IS NULL AND t.sequence = 0 AND num_nonnulls(t.due_at, t.settled_at) = 0
-"""
-
-# What a bank collects moves nothing until it has arrived, and the engine writes nothing of it.
-_UNSIGNED_COLLECTIONS: Final = """
-    SELECT FROM transfers WHERE mac IS NULL AND kind = 'IN' AND status = 'PENDING'
-        AND requested_at IS NOT NULL AND sequence = 0 AND due_at IS NULL
-"""
-
-
-def _refuse_earlier_releases(connection: Connection, url: str) -> None:
-    _limit_roles(connection, url)
-    connection.execute(
-        text("UPDATE schema_compatibility SET oldest_head = greatest(oldest_head, :finished)"),
-        {"finished": compatibility.OLDEST_HEAD_FINISHED},
-    )
-
-
-_ROLE_EXISTS: Final = "SELECT FROM pg_roles WHERE rolname = :name"
-
-
-def _limit_roles(connection: Connection, url: str) -> None:
-    """Leave the roles what they need beside views and functions.
-
-    In a copy of another database, whose roles have its name, there are no such roles.
-    """
-    if _role_exists(connection, roles.name_in(url, Role.API)):
-        _limit_api(connection, f'"{roles.name_in(url, Role.API)}"')
-    if _role_exists(connection, submit := roles.name_in(url, Role.SUBMIT)):
-        connection.execute(text(f'REVOKE {roles.NOT_OF_SUBMIT} FROM "{submit}"'))
-
-
-def _role_exists(connection: Connection, name: str) -> bool:
-    return connection.execute(text(_ROLE_EXISTS), {"name": name}).first() is not None
-
-
-def _limit_api(connection: Connection, role: str) -> None:
-    """Leave the API's role those rights on tables that it needs beside the views."""
-    names = ", ".join([*platform_views.VIEWS, *roles.UNREAD_BY_API])
-    connection.execute(text(f"REVOKE ALL ON {names} FROM {role}"))
-    for table, rights in roles.API_ON_TABLES.items():
-        for right in rights:
-            connection.execute(text(f"GRANT {right} ON {table} TO {role}"))
+        earlier_releases.refuse(connection, url)
+        earlier_releases.require_macs(connection)
 
 
 def sql(revision: str = "head", *, schema: str = location.DEFAULT) -> None:

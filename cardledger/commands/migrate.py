@@ -15,7 +15,7 @@ from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres, GivenPostgres
 from cardledger.install import databases, discovery
-from cardledger.schema import location, migrate, roles
+from cardledger.schema import earlier_releases, location, migrate, roles
 
 
 def run(  # noqa: PLR0913 - one an option
@@ -53,7 +53,7 @@ def _say(line: str) -> None:
 def _finish(url: DatabaseUrl) -> None:
     try:
         migrate.finish(url)
-    except migrate.UndecidedError as error:
+    except earlier_releases.UndecidedError as error:
         raise CommandError(str(error)) from None
     print(
         "from now on messages, quotes and payments without a MAC, of earlier releases, are refused,"

@@ -14,12 +14,13 @@ from cardledger.install.findings import OK, WARN
 from cardledger.ledger.core.payments.payment import Kind
 from cardledger.ledger.messaging.inbox_key import InboxKey, Signed
 from cardledger.ledger.payments import requests
+from cardledger.ledger.payments.approvals import ApprovalAnswers
 from cardledger.ledger.payments.messages import Decision
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import ServerKey
-from cardledger.schema import migrate
+from cardledger.schema import connections, earlier_releases, migrate
 from cardledger.schema.compatibility import OLDEST_HEAD_LIMITED
 from tests.payments import Desk
 from tests.world import INBOX_KEY, SECRET_KEY, Cardholder, World, open_world, outcomes_of
@@ -176,7 +177,7 @@ def test_what_the_previous_release_requests_is_carried_out_until_its_end(
         insert(desk, replace(forged, mac=bytes(16)))
         found = message_findings.forged(world.connection)
         desk.begin(unsigned)
-        with pytest.raises(migrate.UndecidedError):
+        with pytest.raises(earlier_releases.UndecidedError):
             migrate.finish(world.url)
         desk.begin(forged)
         decided = desk.drain()
@@ -190,6 +191,71 @@ def test_what_the_previous_release_requests_is_carried_out_until_its_end(
     assert found.state == WARN
     assert "quotes and payments" in found.detail
     assert message_findings.forged(world.connection).state == OK
+
+
+ANSWERED = """
+    WITH endpoint AS (
+        INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode, state,
+            created_at, updated_at)
+        VALUES (gen_random_uuid(), %(platform)s, true, '', '{}', 'FIFO', 'ENABLED', now(), now())
+        RETURNING id
+    ), delivery AS (
+        INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+            attempts, created_at, webhook_id, endpoint_id)
+        SELECT gen_random_uuid(), %(customer)s, %(platform)s, 'INCOMING_PAYMENT.PENDING',
+            %(payment)s, '', 'DELIVERED', 1, now(), gen_random_uuid(), id
+        FROM endpoint RETURNING id
+    )
+    INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at, duration_ms,
+        status)
+    SELECT id, 1, %(customer)s, now(), 1, 200 FROM delivery
+"""
+
+
+def test_the_response_to_a_webhook_decides_what_has_arrived_and_no_other_row(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    """Rows without an event could fill the page of those that have arrived."""
+    forged = replace(
+        payout(desk, payer),
+        kind=Kind.RECEIVED.value,
+        source_account_id=None,
+        destination_account_id=payer.account_id,
+        needs_approval=True,
+    )
+    insert(desk, forged)
+    world.connection.execute(
+        ANSWERED,
+        {
+            "platform": forged.platform_id,
+            "customer": forged.customer_id,
+            "payment": forged.id,
+        },
+    )
+    answers = ApprovalAnswers(INBOX_KEY)
+
+    def enqueued() -> int:
+        with connections.connect(world.url) as connection:
+            count = answers.enqueue_due(connection, desk.now)
+            connection.rollback()
+        return count
+
+    assert enqueued() == 0
+    world.connection.execute("UPDATE transfers SET sequence = 1 WHERE id = %s", [forged.id])
+    assert enqueued() == 1
+    world.connection.execute("DELETE FROM transfers WHERE id = %s", [forged.id])
+
+
+def test_a_deployment_ends_when_no_collection_of_the_previous_release_waits(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    """The engine would reject what its bank says of it."""
+    with beside_the_previous_release(world):
+        collection = desk.draft(payer, 1_000, new_id(), Kind.IN, requested_at=desk.now)
+        insert(desk, collection)
+        with pytest.raises(earlier_releases.UndecidedError, match="collections"):
+            migrate.finish(world.url)
+        world.connection.execute("DELETE FROM transfers WHERE id = %s", [collection.id])
 
 
 def test_a_payment_that_waits_keeps_the_former_key_needed(

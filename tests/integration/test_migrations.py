@@ -20,7 +20,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage.ids import new_id
-from cardledger.schema import compatibility, migrate
+from cardledger.schema import compatibility, earlier_releases, migrate
 from cardledger.schema import relations as installed
 from cardledger.schema.connections import parameters
 from cardledger.schema.migrations.views import add_to_table_and_view, change_table_below_view
@@ -567,7 +567,7 @@ def test_messages_of_earlier_releases_are_decided_until_their_deployment_is_fini
             " body_hash, received_at) SELECT 0, 0, gen_random_uuid(), gen_random_uuid(),"
             " gen_random_uuid(), 'visa', '1', '{}', '', now()"
         )
-        with pytest.raises(migrate.UndecidedError):
+        with pytest.raises(earlier_releases.UndecidedError):
             migrate.finish(empty_url)
         assert needs_macs() == [(False,)]
         connection.execute("DELETE FROM inbox")
