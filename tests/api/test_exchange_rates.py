@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.exchange_offers import ExchangeOffers
+from cardledger.api.routes.exchange import exchange_rates as routes
 from cardledger.config import gc_tuning
+from cardledger.ledger.quotes import exchange_rates
 from tests.api.support import TIMEOUT_S, Api, LoopWatch, new_tenant, ok, refused, server
 
 Json = dict[str, Any]
@@ -238,34 +240,28 @@ def test_a_list_of_all_pairs_does_not_block_the_event_loop(api_config: ApiConfig
     gc_tuning.relax()
 
 
-def test_a_list_that_was_computed_is_shown_until_a_rate_or_a_fee_changes(own: Api) -> None:
+def test_a_list_that_was_computed_is_shown_until_a_rate_or_a_fee_changes(
+    own: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ok(set_rate(own, "USD", "EUR", 1.25))
-    query: dict[str, str | int | list[str]] = {"sourceCurrency": "USD", "sendingAmount": 10_000}
+    computed: list[int] = []
+
+    def offers(*given: Any, sending_amount: int) -> Any:  # noqa: ANN401 - as the function
+        computed.append(sending_amount)
+        return exchange_rates.offers(*given, sending_amount=sending_amount)
+
+    monkeypatch.setattr(routes, "exchange_rates", SimpleNamespace(offers=offers))
+    query: dict[str, str | int | list[str]] = {"sourceCurrency": "USD", "sendingAmount": 12_300}
 
     first, again = listed(own, **query), listed(own, **query)
     ok(set_rate(own, "USD", "EUR", 1.5))
     changed = listed(own, **query)
 
     assert first == again
+    assert computed.count(12_300) == 2, "before and after the change"
     assert [rate["exchangeRate"] for rate in euros(first)] == [1.25, 1.25]
     assert [rate["exchangeRate"] for rate in euros(changed)] == [1.5, 1.5]
 
 
 def euros(rates: list[Json]) -> list[Json]:
     return [rate for rate in rates if rate["destinationCurrency"]["code"] == "EUR"]
-
-
-def test_only_the_lists_that_were_used_last_are_kept() -> None:
-    offers = ExchangeOffers(limit_bytes=10)
-    offers.keep("a", 1, b"aaaa")
-    offers.keep("b", 1, b"bbbb")
-    offers.find("a", 1)
-
-    offers.keep("c", 1, b"cccc")
-    offers.keep("d", 1, b"d" * 11)
-
-    assert offers.find("b", 1) is None
-    assert offers.find("d", 1) is None
-    offers.keep("a", 1, b"aaaa")
-    assert offers.find("a", 1) == b"aaaa"
-    assert offers.find("a", 2) is None
