@@ -4,7 +4,7 @@ A message is rejected by what is in it alone; every other failure is the server'
 or the ledger's own (docs/decisions/0029).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
@@ -20,8 +20,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, Message
+from cardledger.ledger.storage import engines
 from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.schema.connections import SilentServerError
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
 
 _CLOSED_DAY: Final = "CL004"
@@ -56,7 +58,14 @@ class CardholderLockedError(LockedError):
 
 
 class DeadlinePassedError(Exception):
-    """An approval would be committed after its `decideBy`; by the later clock it is a decline."""
+    """An approval would be committed after its `decideBy`; by the later clock it is a decline.
+
+    `cardholders` are those of this approval, and of those that would be late in another attempt.
+    """
+
+    def __init__(self, cardholders: Collection[Id]) -> None:
+        super().__init__("a deadline has passed since the decision")
+        self.cardholders: Final = cardholders
 
 
 class StaleSnapshotError(Exception):
@@ -101,15 +110,8 @@ def repeated(decide: Callable[[], Result]) -> Result:
 def is_unavailable(error: Exception) -> bool:
     """Return whether `error` says that PostgreSQL is unavailable, whatever the message."""
     cause = getattr(error, "orig", None) or error
-    if isinstance(cause, psycopg.errors.ProgramLimitExceeded):
-        return False  # A value too long for its index is an error of the message.
     return is_unable(cause) or isinstance(
-        cause,
-        UnavailableError
-        | PoolTimeoutError
-        | psycopg.OperationalError
-        | psycopg.InterfaceError
-        | psycopg.errors.IdleInTransactionSessionTimeout,
+        cause, UnavailableError | PoolTimeoutError | psycopg.InterfaceError
     )
 
 
@@ -117,7 +119,13 @@ def is_too_slow(error: UnavailableError) -> bool:
     """Return whether PostgreSQL had too many messages for its limits of time, as it seems."""
     cause = error.__cause__
     cause = getattr(cause, "orig", None) or cause
-    return isinstance(cause, psycopg.errors.QueryCanceled | SilentServerError)
+    return is_cancelled(error) or isinstance(cause, SilentServerError)
+
+
+def is_cancelled(error: UnavailableError) -> bool:
+    """Return whether PostgreSQL, which responds, has ended a statement at its limit of time."""
+    cause = error.__cause__
+    return isinstance(cause, Exception) and engines.is_cancelled(cause)
 
 
 def is_fault_of_message(error: BaseException) -> bool:

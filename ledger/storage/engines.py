@@ -43,10 +43,10 @@ _KEYED = (
 
 _SETTING: Final = re.compile(r"-c (\w+)=(\S+)")
 
-# A connection refused or lost; a read-only standby; a deadlock; no room on the disk or in memory; a
-# lock not available in time; a statement cancelled, by its time limit or by an administrator; an
-# I/O error.
-_UNABLE_STATES = ("08", "25006", "40", "53", "55P03", "57", "58")
+# A connection refused or lost; a read-only standby; a database transaction that was idle or took
+# too long; a login refused; a deadlock; no room on the disk or in memory; a lock not available in
+# time; a statement cancelled, by its time limit or by an administrator; an I/O error.
+_UNABLE_STATES = ("08", "25006", "25P03", "25P04", "28", "40", "53", "55P03", "57", "58")
 
 
 COMMIT_WITHOUT_FLUSH: Final = "SET LOCAL synchronous_commit TO off"

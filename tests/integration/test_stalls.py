@@ -549,6 +549,36 @@ def test_a_message_that_a_constraint_refuses_waits_for_the_repair_with_those_beh
     world.check_books(cardholder)
 
 
+def test_a_trigger_that_fails_for_one_message_is_no_outage(world: World, platform: Id) -> None:
+    """Its SQLSTATE, 55000, is one of psycopg's operational errors, as that of a lost server is."""
+    cardholder, other = neighbours(world, platform, 2)
+    event = world.clearing(cardholder, "T1", 10)
+    world.connection.execute(
+        sql.SQL(
+            "CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF NEW.reference = {} THEN RAISE object_not_in_prerequisite_state; END IF;"
+            " RETURN NEW; END $$"
+        ).format(event["reference"])
+    )
+    world.connection.execute(
+        "CREATE TRIGGER curse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION curse()"
+    )
+    engine = world.engine()
+    try:
+        world.accept([(cardholder, event), (other, world.clearing(other, "T", 10))])
+        before = drain_until(world, engine, 1)
+    finally:
+        world.connection.execute("DROP TRIGGER curse ON outcomes")
+        world.connection.execute("DROP FUNCTION curse")
+    after = drain_until(world, engine, 1)
+
+    assert [one.message.customer_id for one in (*before, *after)] == [
+        other.owner.customer_id,
+        cardholder.owner.customer_id,
+    ]
+    assert outcomes_of([*before, *after]) == ["APPLIED"] * 2
+
+
 def test_a_poison_message_without_neighbours_waits_until_one_succeeds(
     world: World, platform: Id
 ) -> None:
