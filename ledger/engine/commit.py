@@ -32,6 +32,7 @@ from cardledger.ledger.engine.failures import (
     UnavailableError,
     describe,
     is_canary,
+    is_cancelled,
     is_fault_of_message,
     is_too_slow,
     is_unavailable,
@@ -57,6 +58,7 @@ _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have 
 
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
+_SMALL: Final = 4  # A batch of this part of its usual size is not too slow for its number alone.
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
 
 _log = structlog.get_logger()
@@ -169,6 +171,7 @@ class Engine:
         """Decide a batch without stalled cardholders, except one that is retried."""
         due = self._stalls.due(lane, shards)
         queues = Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
+        is_small = self._sizes[lane] <= self._batch_size // _SMALL
         try:
             try:
                 decided, unfinished = self._commit_batch(queues)
@@ -176,8 +179,10 @@ class Engine:
                 try:
                     decided, unfinished = self._commit_batch(queues, waits=False)
                 except LockedError:
-                    return self._run_past_a_lock(queues)
-        except UnavailableError:
+                    return self._run_to_the_obstacle(queues)
+        except UnavailableError as error:
+            if is_small and is_cancelled(error):
+                return self._run_to_the_obstacle(queues)  # It may be one message.
             raise
         except Exception as error:  # noqa: BLE001 - one message must not stop the others
             if due and not (due.others_succeed and is_fault_of_message(error)):
@@ -194,11 +199,12 @@ class Engine:
             return decided, shards  # Others that wait are to be tried, too.
         return decided, unfinished
 
-    def _run_past_a_lock(self, queues: Queues) -> _Batched:
-        """Decide messages one by one until it is known for whose another session holds a lock.
+    def _run_to_the_obstacle(self, queues: Queues) -> _Batched:
+        """Decide messages one by one until it is known whose cannot be decided in time.
 
-        It is on a row that `locked_by_others` does not look at. That cardholder is left out of the
-        next batches, and no others are.
+        Another session holds a lock on a row that `locked_by_others` does not look at, or the
+        message alone takes too long. That cardholder is left out of the next batches, and no others
+        are.
         """
         decided: list[Decided] = []
         for _ in range(self._batch_size):
@@ -347,15 +353,14 @@ class Engine:
                 return self._decide_alone(
                     connection, queues, messages, others_succeed=others_succeed
                 )
-        except LockedError as error:
-            if not messages:
+        except UnavailableError as error:
+            if not messages or not (isinstance(error, LockedError) or is_cancelled(error)):
                 raise
-            # A row that `locked_by_others` does not look at.
-            self._claims.locked.blame(messages[0].customer_id)
-            _log.warning("locked cardholder left out of batches", **log_ids(messages[0]))
+            # For a row that `locked_by_others` does not look at, or for a long read.
+            self._claims.locked.blame(messages[0].customer_id, is_slow=is_cancelled(error))
+            what = "slow" if is_cancelled(error) else "locked"
+            _log.warning(f"{what} cardholder left out of batches", **log_ids(messages[0]))
             raise CardholderLockedError from error
-        except UnavailableError:
-            raise
         except Exception as error:
             raise FailedError(messages[0] if messages else None, describe(error)) from error
 
@@ -416,13 +421,27 @@ class Engine:
             self._is_silent = False
 
     def _commit_batch(self, queues: Queues, *, waits: bool = True) -> _Batched:
+        """Decide a batch in one database transaction, which is repeated when it comes too late.
+
+        Repeated, it has no other messages than before, and none of the cardholders whose approvals
+        would be late again: events that keep arriving with short deadlines delay no others.
+        """
         size = self._sizes[queues.lane]
+        late: set[Id] = set()
+        repeats: set[Id] = set()
 
         def commit() -> _Batched:
             with self._transaction() as connection:
-                claimed = self._claims.claim(connection, queues, size, waits=waits)
-                decided = self._decide(connection, claimed.messages)
-                return [*claimed.refused, *decided], claimed.unfinished
+                without_late = queues._replace(held=[*queues.held, *late])
+                claimed = self._claims.claim(connection, without_late, size, waits=waits)
+                messages = [one for one in claimed.messages if not late or one.id in repeats]
+                try:
+                    decided = self._decide(connection, messages)
+                except DeadlinePassedError as error:
+                    late.update(error.cardholders)
+                    repeats.update(message.id for message in messages)
+                    raise
+                return [*claimed.refused, *decided], queues.shards if late else claimed.unfinished
 
         try:
             decided, unfinished = repeated(commit)
@@ -465,10 +484,12 @@ class Engine:
             writes.write(connection, batch.writes, now, self._key, decided=messages)
         if all(map(is_canary, messages)):
             connection.execute(COMMIT_WITHOUT_FLUSH)
-        if batch.first_deadline and (
-            (self._clock() if self._clock else reading.now()) > batch.first_deadline
-        ):
-            raise DeadlinePassedError
+        if batch.deadlines:
+            written_at = self._clock() if self._clock else reading.now()
+            if written_at > min(by for by, _ in batch.deadlines):
+                # Another attempt takes as long as this one.
+                late = written_at + (written_at - now)
+                raise DeadlinePassedError({who for by, who in batch.deadlines if by < late})
         return decided
 
     @contextmanager

@@ -5,7 +5,9 @@ locked is left out of the next batches, and tried again, without waiting, after 
 Meanwhile the messages stay in the inbox, in their order.
 
 Tried are the rows that workers may lock. A lock on another row, of a parked message for example,
-shows only when a message is decided alone: its cardholder is blamed.
+shows only when a message is decided alone: its cardholder is blamed. So is one whose message alone
+takes longer than a statement may; batches with it are cancelled, so it is left out for
+minutes where that happens again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,6 +36,10 @@ _FIRST_DELAY_S: Final = 0.05
 _LONGEST_DELAY_S: Final = 1.0
 _FIRST_BLAME_S: Final = 0.25
 _LONGEST_BLAME_S: Final = 5.0  # To find one locked again, the batch has to wait for it.
+_FIRST_SLOW_S: Final = 60.0
+_LONGEST_SLOW_S: Final = (
+    600.0  # To find one slow again, batches are cancelled for some ten seconds.
+)
 _MEMORY_S: Final = 10.0  # Then a cardholder counts as free, and one batch may wait again.
 _SIZE_LIMIT: Final = 1_000
 
@@ -79,15 +85,19 @@ class LockedCardholders:
             self._delays = _newest(known)
         return {key for key in locked if key not in before}
 
-    def blame(self, cardholder: Id) -> None:
-        """Note that a message of `cardholder`, decided alone, has waited for a lock in vain."""
+    def blame(self, cardholder: Id, *, is_slow: bool = False) -> None:
+        """Note that a message of `cardholder`, decided alone, has waited for a lock in vain.
+
+        Or that it `is_slow`: PostgreSQL has ended its statement at the limit of time.
+        """
         now = self._clock()
         with self._lock:
             known = _remembered(self._blamed, now)
             last = known.pop(cardholder, None)
             # Each costs a batch three waits: with many, batches without them must come between.
-            longest = max(_LONGEST_BLAME_S, len(known) + 1.0)
-            seconds = min(2 * last.seconds, longest) if last else _FIRST_BLAME_S
+            longest = _LONGEST_SLOW_S if is_slow else max(_LONGEST_BLAME_S, len(known) + 1.0)
+            first = _FIRST_SLOW_S if is_slow else _FIRST_BLAME_S
+            seconds = min(max(2 * last.seconds, first), longest) if last else first
             self._blamed = _newest({**known, cardholder: _Delay(seconds, now + seconds)})
 
 

@@ -29,6 +29,7 @@ from cardledger.ledger.engine.records import SuspenseItem
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.database_clock import Reading
+from cardledger.schema.wire.outcomes import OutcomeType
 
 
 class SnapshotReader:
@@ -80,8 +81,12 @@ class SnapshotReader:
         if books.has_suspense:
             ids = [*reads.ids_of(parked), *reads.suspended_by(adjustments)]
             items = reads.suspense_items(connection, ids, idempotency_keys)
-        approved = {key: outcomes[key] for key in timed_out if key in outcomes}
-        amounts_since = reads.amounts_since(connection, approved.values()) if approved else {}
+        approved = [
+            found
+            for key in timed_out
+            if (found := outcomes.get(key)) and found.outcome == OutcomeType.APPLIED
+        ]
+        amounts_since = reads.amounts_since(connection, approved) if approved else {}
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,

@@ -1107,6 +1107,36 @@ def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
     world.check_books(cardholder)
 
 
+def test_short_deadlines_that_keep_arriving_delay_no_neighbour(world: World, platform: Id) -> None:
+    """Every attempt had the newest authorizations, too, so none came to its end."""
+    neighbour = world.cardholder(platform, 1000)
+    senders = [world.cardholder(platform, 1000) for _ in range(60)]
+    arriving = iter(senders)
+    readings = 0
+
+    def clock() -> datetime:
+        """Ten milliseconds pass between two readings, and one authorization arrives."""
+        nonlocal readings
+        readings += 1
+        at = NOON + readings * timedelta(milliseconds=10)
+        if (sender := next(arriving, None)) is not None:
+            soon = (at + timedelta(milliseconds=15)).isoformat()
+            world.accept(mine(sender, [world.authorization(sender, "T1", 10, decideBy=soon)]))
+        return at
+
+    clock()
+    [own] = world.accept(mine(neighbour, [world.authorization(neighbour, "T1", 20)]))
+    engine, committed = world.engine(clock=clock), list[Decided]()
+    queues = sorted({one.shard for one in (neighbour, *senders)})
+    engine.step(Lane.LIVE, queues, committed.extend)
+
+    assert own.id in {one.message.id for one in committed}
+    assert readings < 10
+    world.drain(engine)
+    assert {world.account(one)["balance"] for one in senders} <= {990, 1000}
+    world.check_books(neighbour)
+
+
 def test_a_decision_made_in_time_is_repeated_after_the_deadline(world: World, platform: Id) -> None:
     cardholder = world.cardholder(platform, 1000)
     event = world.authorization(
@@ -1309,6 +1339,34 @@ def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: Id) -
 
     assert rows_of(world, cardholder) == before
     assert len(drained_at_last(world, cardholder)) == 20
+
+
+def test_a_cardholder_whose_message_alone_is_too_slow_is_left_out(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches with that message were cancelled, and nothing in its lane was decided."""
+    slow, other = (world.cardholder(platform, 10_000) for _ in range(2))
+    engine = world.engine(batch_size=8)
+    write = writes.write
+
+    def cancelled(*arguments: Any, decided: Sequence[Message]) -> None:  # noqa: ANN401
+        if slow.owner.customer_id in {message.customer_id for message in decided}:
+            raise psycopg.errors.QueryCanceled
+        write(*arguments, decided=decided)
+
+    world.accept([(slow, world.authorization(slow, "T0", 1))])
+    world.accept([(other, world.authorization(other, f"T{n}", 1)) for n in range(10)])
+    queues = sorted({slow.shard, other.shard})
+    decided: list[Decided] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(writes, "write", cancelled)
+        for _ in range(2):
+            with pytest.raises(UnavailableError):
+                engine.drain(Lane.LIVE, queues, decided.extend)
+        engine.drain(Lane.LIVE, queues, decided.extend)
+
+    assert outcomes_of(decided) == ["APPLIED"] * 10
+    assert engine.locked_cardholders() == [slow.owner.customer_id]
 
 
 def test_a_queue_is_waiting_until_it_is_drained(world: World, platform: Id, engine: Engine) -> None:

@@ -35,6 +35,7 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, DEBIT_AUTHORIZATIONS, EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
@@ -81,9 +82,9 @@ class Batch:
         self._settlements: Final = Settlements(self._changes)
 
     @property
-    def first_deadline(self) -> datetime | None:
-        """The earliest `decideBy` among the approvals of this batch."""
-        return self._network_events.first_deadline
+    def deadlines(self) -> Sequence[tuple[datetime, Id]]:
+        """The `decideBy` of each approval of this batch that has one, and its cardholder."""
+        return self._network_events.deadlines
 
     def decide(self, messages: Iterable[Message]) -> list[Decided]:
         """Return the result of each of `messages`, in their order."""

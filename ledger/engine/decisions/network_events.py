@@ -36,6 +36,7 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, opened
 from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
@@ -48,7 +49,7 @@ class NetworkEvents:
     def __init__(
         self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers, suspense: Suspense
     ) -> None:
-        self.first_deadline: datetime | None = None  # Of the approvals given.
+        self.deadlines: Final[list[tuple[datetime, Id]]] = []  # Of approvals, with cardholders.
         self._changes: Final = changes
         self._recovery: Final = recovery
         self._rail: Final = rail
@@ -81,8 +82,8 @@ class NetworkEvents:
             return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
         # Only an approval sets the merchant: its category decides when the authorization expires.
         after = self._apply(message, context, decision, _with_merchant(before, body))
-        if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
-            self.first_deadline = decide_by
+        if decide_by:
+            self.deadlines.append((decide_by, message.customer_id))
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
 
     def authorize_credit(self, message: Message, *, is_late: bool = False) -> Decided:
@@ -104,8 +105,8 @@ class NetworkEvents:
             after = self._apply(message, context, decision, before)
             return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
         after = self._apply(message, context, decision, _with_merchant(before, body))
-        if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
-            self.first_deadline = decide_by
+        if decide_by:
+            self.deadlines.append((decide_by, message.customer_id))
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
 
     def ask(self, message: Message, *, is_late: bool) -> Decided:
