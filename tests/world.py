@@ -16,7 +16,8 @@ from sqlalchemy import NullPool
 from cardledger.ledger.audit.verification import Report, verify
 from cardledger.ledger.books import totals
 from cardledger.ledger.engine import timers
-from cardledger.ledger.engine.commit import Clock, Engine
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.decider import Clock
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.inbox import (

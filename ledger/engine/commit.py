@@ -10,7 +10,6 @@ without the cardholders whose rows another session has locked (docs/decisions/00
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from threading import Event
 from typing import Any, Final
 
@@ -20,9 +19,9 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cardledger.ledger.engine import reads, rejections, stalls, writes
+from cardledger.ledger.engine import rejections, stalls
 from cardledger.ledger.engine.claimer import Claimer, Queues
-from cardledger.ledger.engine.decisions.batch import Batch
+from cardledger.ledger.engine.decider import Clock, Decider
 from cardledger.ledger.engine.failures import (
     CardholderLockedError,
     DeadlinePassedError,
@@ -37,22 +36,17 @@ from cardledger.ledger.engine.failures import (
     is_too_slow,
     is_unavailable,
     log_ids,
-    open_days,
     repeated,
     succeeds,
 )
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.engine.snapshots import SnapshotReader
 from cardledger.ledger.engine.stalls import SAMPLE, Stalls
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import FundingRail
-from cardledger.ledger.storage import database_clock
-from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH, driver
+from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
-
-Clock = Callable[[], datetime]
 
 _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have more.
 
@@ -82,14 +76,12 @@ class Engine:
         Decisions are made by PostgreSQL's clock, or by `clock` when there is one: for tests.
         """
         self._database: Final = database
-        self._clock: Final = clock
         self._key: Final = key
-        self._claims: Final = Claimer(key, self._now)
+        self._decider: Final = Decider(key, rail, clock)
+        self._claims: Final = Claimer(key, self._decider.now)
         self.locked_cardholders: Final = self._claims.locked.left_out
-        self._rail: Final = rail
         self._batch_size: Final = batch_size
         self._sizes: Final = dict.fromkeys(Lane, batch_size)  # Of the next batch.
-        self._snapshots: Final = SnapshotReader(key)
         self._stalls: Final = Stalls()
         self.stopped_queues: Final = self._stalls.stopped_queues
         self._is_silent = False  # Stalls cannot be published, and the log has it.
@@ -373,19 +365,19 @@ class Engine:
         others_succeed: bool,
     ) -> list[Decided]:
         try:
-            return self._decide_inside(connection, messages)
+            return self._decider.decide_inside(connection, messages)
         except Exception as error:
             if is_unavailable(error):
                 raise
         try:  # Again: the first failure may be a lost race.
-            return self._decide_inside(connection, messages)
+            return self._decider.decide_inside(connection, messages)
         except Exception as error:
             if not is_fault_of_message(error):
                 raise
             if not (others_succeed or self._a_neighbour_succeeds(connection, queues)):
                 raise
             _log.error("poison message", **log_ids(messages[0]), error=describe(error))
-        return rejections.quarantine(connection, messages, self._now(connection), self._key)
+        return rejections.quarantine(connection, messages, self._decider.now(connection), self._key)
 
     def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: Queues) -> bool:
         """Return whether a message behind the oldest can be decided; nothing is written."""
@@ -395,7 +387,7 @@ class Engine:
                 continue
             try:
                 with connection.transaction(force_rollback=True):
-                    self._decide(connection, [neighbour])
+                    self._decider.decide(connection, [neighbour])
             except (DeadlinePassedError, StaleSnapshotError):
                 return True
             except Exception as error:
@@ -436,7 +428,7 @@ class Engine:
                 claimed = self._claims.claim(connection, without_late, size, waits=waits)
                 messages = [one for one in claimed.messages if not late or one.id in repeats]
                 try:
-                    decided = self._decide(connection, messages)
+                    decided = self._decider.decide(connection, messages)
                 except DeadlinePassedError as error:
                     late.update(error.cardholders)
                     repeats.update(message.id for message in messages)
@@ -454,43 +446,6 @@ class Engine:
         if len(decided) >= size:  # A smaller one says nothing about one of this size.
             self._sizes[queues.lane] = min(2 * size, self._batch_size)
         return decided, unfinished
-
-    def _now(self, connection: psycopg.Connection[Any]) -> datetime:
-        return self._clock() if self._clock else database_clock.read(connection)
-
-    def _decide_inside(
-        self, connection: psycopg.Connection[Any], messages: Sequence[Message]
-    ) -> list[Decided]:
-        """Decide `messages` in a savepoint: a failure leaves the database transaction usable."""
-
-        def decide() -> list[Decided]:
-            with connection.transaction():
-                return self._decide(connection, messages)
-
-        return repeated(decide)
-
-    def _decide(
-        self, connection: psycopg.Connection[Any], messages: Sequence[Message]
-    ) -> list[Decided]:
-        if not messages:
-            return []
-        snapshot, reading = self._snapshots.read(connection, messages)
-        now = self._clock() if self._clock else reading.at
-        batch = Batch(snapshot, now=now, rail=self._rail)
-        decided = batch.decide(messages)
-        if batch.writes.suspended:
-            batch.leave_out(reads.resolved_by_people(connection, batch.writes.suspended))
-        with open_days():
-            writes.write(connection, batch.writes, now, self._key, decided=messages)
-        if all(map(is_canary, messages)):
-            connection.execute(COMMIT_WITHOUT_FLUSH)
-        if batch.deadlines:
-            written_at = self._clock() if self._clock else reading.now()
-            if written_at > min(by for by, _ in batch.deadlines):
-                # Another attempt takes as long as this one.
-                late = written_at + (written_at - now)
-                raise DeadlinePassedError({who for by, who in batch.deadlines if by < late})
-        return decided
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
