@@ -49,15 +49,17 @@ def never_struck(runs: Sequence[Run]) -> list[str]:
 
 def _runs(runs: Sequence[Run]) -> Iterator[str]:
     yield (
-        "| command | faults | acknowledged | decided | minutes | recovery p50 (s) | p99 (s) | |\n"
+        "| command | schema | faults | acknowledged | decided | minutes | recovery p50 (s)"
+        " | p99 (s) | of the slowest queue p50 (s) | p90 (s) | |\n"
     )
-    yield "|---|--:|--:|--:|--:|--:|--:|---|\n"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
     for run in runs:
         verdict = "holds" if run["holds"] else f"**fails**: {'; '.join(run['problems'])}"
         yield (
-            f"| `{run['command']}` | {len(run['strikes'])} | {run['acknowledged']:,}"
-            f" | {run['decided']:,} | {run['seconds'] / 60:.1f}"
-            f" | {run['recovery_p50_s']:.2f} | {run['recovery_p99_s']:.2f} | {verdict} |\n"
+            f"| `{run['command']}` | {run['schema']} | {len(run['strikes'])}"
+            f" | {run['acknowledged']:,} | {run['decided']:,} | {run['seconds'] / 60:.1f}"
+            f" | {run['recovery_p50_s']:.2f} | {run['recovery_p99_s']:.2f}"
+            f" | {run['slowest_p50_s']:.2f} | {run['slowest_p90_s']:.2f} | {verdict} |\n"
         )
     yield "\n"
     yield from (f"On {about}.\n" for about in sorted({run["about"] for run in runs}))

@@ -20,6 +20,7 @@ class Report:
 
     command: str
     about: str
+    schema: str  # Its revision says how old the engine of the run is.
     seconds: float
     acknowledged: int
     decided: int
@@ -34,6 +35,8 @@ class Report:
     recoveries: Sequence[Recovery] = ()
     recovery_p50_s: float = 0.0
     recovery_p99_s: float = 0.0
+    slowest_p50_s: float = 0.0  # Of the slowest queue after each fault.
+    slowest_p90_s: float = 0.0
 
     @property
     def holds(self) -> bool:
@@ -84,7 +87,7 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         yield f"{self.command}"
-        yield f"{self.about}, {self.seconds:.0f} s"
+        yield f"{self.about}, schema {self.schema}, {self.seconds:.0f} s"
         yield ""
         kinds = f"{len(self._by_kind())} kinds; {len(self.wanted)} were wanted"
         yield f"FAULTS  {len(self.strikes)} of {kinds}"
@@ -118,6 +121,10 @@ class Report:
         yield (
             f"  recovery of a queue after a fault: p50 {self.recovery_p50_s:.2f} s,"
             f" p99 {self.recovery_p99_s:.2f} s, limit {RECOVERY_LIMIT_S:g} s"
+        )
+        yield (
+            f"  recovery of the slowest queue after a fault: p50 {self.slowest_p50_s:.2f} s,"
+            f" p90 {self.slowest_p90_s:.2f} s"
         )
         yield from (f"  slower after: {kind}" for kind in self.slow_kinds)
         yield ""

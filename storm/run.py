@@ -16,6 +16,7 @@ import httpx2
 import structlog
 
 from cardledger.embedded import directories
+from cardledger.schema import migrate
 from storm.checks import clocks, promises, record, recovery
 from storm.checks.record import Reader
 from storm.faults import campaign as campaigns
@@ -167,11 +168,12 @@ class _Storm:
         seconds: float,
     ) -> Report:
         found = record.read(self._system)
-        recoveries, waits = recovery.recoveries(campaign.strikes, journal, found)
+        recovered = recovery.recoveries(campaign.strikes, journal, found)
         return Report(
             command=self._options.command,
             about=f"{platform.machine()}, Python {platform.python_version()},"
             f" {self._system.postgres.origin}, {self._system.redis.origin}",
+            schema=migrate.head(),
             seconds=seconds,
             acknowledged=journal.acknowledged,
             decided=len(found.decisions),
@@ -196,9 +198,11 @@ class _Storm:
                 promises.ordered(journal, found),
                 promises.delivered(self._system, self._receiver),
             ],
-            recoveries=recoveries,
-            recovery_p50_s=recovery.quantile(waits, 0.5),
-            recovery_p99_s=recovery.quantile(waits, 0.99),
+            recoveries=recovered.by_kind,
+            recovery_p50_s=recovery.quantile(recovered.of_queues, 0.5),
+            recovery_p99_s=recovery.quantile(recovered.of_queues, 0.99),
+            slowest_p50_s=recovery.quantile(recovered.of_faults, 0.5),
+            slowest_p90_s=recovery.quantile(recovered.of_faults, 0.9),
         )
 
     def _is_ready(self) -> bool:

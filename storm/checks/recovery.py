@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cardledger.ledger.messaging.inbox import Lane
 from storm.checks.record import Record
 from storm.faults.arena import Strike
 from storm.load.journal import Journal
@@ -20,13 +21,24 @@ class Recovery:
     longest_s: float
 
 
-def recoveries(
-    strikes: Sequence[Strike], journal: Journal, record: Record
-) -> tuple[list[Recovery], list[float]]:
-    """Return the recovery of each kind of fault, and the time of every queue after every fault.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recoveries:
+    """The recovery of each kind of fault; in seconds, in order, of each queue and each fault.
 
-    Counted from the moment the fault was over, or a message that waited began to wait if that was
-    later, to the commit of the first decision in its queue.
+    Of a fault it is that of its slowest queue: many queues that did not notice it hide no other.
+    """
+
+    by_kind: Sequence[Recovery]
+    of_queues: Sequence[float]
+    of_faults: Sequence[float]
+
+
+def recoveries(strikes: Sequence[Strike], journal: Journal, record: Record) -> Recoveries:
+    """Return how long queues took to decide again after each of `strikes`.
+
+    Counted from the moment the fault was over, or the message that is decided first began to wait
+    if that was later, to the commit of that decision. Callers begin to wait with their first
+    attempt; a message of a file or of the bulk lane waits from its acceptance on.
     """
     decided: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for sent in journal.events.values():
@@ -34,18 +46,24 @@ def recoveries(
         if decision is not None and sent.key:
             message = record.accepted.get(decision.message_id)
             if message is not None:
-                decided[message.lane, message.shard].append((decision.at, sent.began))
+                waits_since = sent.began if sent.lane is Lane.LIVE else message.at
+                decided[message.lane, message.shard].append((decision.at, waits_since))
     for queue in decided.values():
         queue.sort()
     by_kind: dict[str, list[float]] = defaultdict(list)
+    slowest: list[float] = []
     for number, strike in enumerate(strikes):
         until = strikes[number + 1].began if number + 1 < len(strikes) else float("inf")
-        for queue in decided.values():
-            wait = _first_after(queue, strike.recovers_from, until)
-            if wait is not None:
-                by_kind[strike.kind].append(wait)
-    everything = sorted(wait for waits in by_kind.values() for wait in waits)
-    return [_recovery(kind, sorted(waits)) for kind, waits in by_kind.items()], everything
+        found = (_first_after(queue, strike.recovers_from, until) for queue in decided.values())
+        waits = [wait for wait in found if wait is not None]
+        if waits:
+            by_kind[strike.kind] += waits
+            slowest.append(max(waits))
+    return Recoveries(
+        by_kind=[_recovery(kind, sorted(waits)) for kind, waits in by_kind.items()],
+        of_queues=sorted(wait for waits in by_kind.values() for wait in waits),
+        of_faults=sorted(slowest),
+    )
 
 
 def _first_after(queue: Sequence[tuple[float, float]], moment: float, until: float) -> float | None:

@@ -227,18 +227,28 @@ def test_recovery_counts_from_the_end_of_a_silence_and_from_the_strike_of_a_cras
     record = record_of(decision("a", at=17))
 
     for strike, seconds in ((silence, 2), (crash, 7)):
-        [found], waits = recovery.recoveries([strike], journal_of(waiting), record)
-        assert found.longest_s == seconds
-        assert waits == [seconds]
+        found = recovery.recoveries([strike], journal_of(waiting), record)
+        assert [one.longest_s for one in found.by_kind] == [seconds]
+        assert found.of_queues == found.of_faults == [seconds]
 
 
 def test_recovery_leaves_out_the_time_in_which_a_queue_had_no_work() -> None:
     crash = Strike(kind="killed", began=10, ended=10, proof="", is_crash=True)
     late = sent("a", began=40, acknowledged=41)
 
-    [found], _ = recovery.recoveries([crash], journal_of(late), record_of(decision("a", at=41)))
+    found = recovery.recoveries([crash], journal_of(late), record_of(decision("a", at=41)))
 
-    assert found.longest_s == 1
+    assert found.of_faults == [1]
+
+
+def test_what_a_file_sends_waits_from_its_acceptance_on() -> None:
+    crash = Strike(kind="killed", began=10, ended=10, proof="", is_crash=True)
+    line = sent("a", began=11, acknowledged=20)
+    line.lane = Lane.BULK
+
+    found = recovery.recoveries([crash], journal_of(line), record_of(decision("a", at=19)))
+
+    assert found.of_faults == [0], "the process that sent it was started first"
 
 
 def fault(kind: str, *proofs: str | None) -> Fault:
@@ -363,6 +373,7 @@ def report(**fields: Any) -> Report:  # noqa: ANN401 - of `Report`
     usual: dict[str, Any] = {
         "command": "make storm SEED=1 MINUTES=5",
         "about": "a machine",
+        "schema": "0148",
         "seconds": 300.0,
         "acknowledged": 10,
         "decided": 9,
