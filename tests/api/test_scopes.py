@@ -334,6 +334,21 @@ def test_every_operation_that_shows_messages_needs_the_permission_to_view() -> N
         assert "VIEW" in scheme["BasicAuth"], operation
 
 
+def test_every_operation_that_shows_a_person_needs_the_permission_to_view() -> None:
+    """Its caller has named one field, and the response has them all."""
+    shown = {
+        f"{method.upper()} {path}": operation["security"]
+        for path, item in document()["paths"].items()
+        for method, operation in item.items()
+        if method in {"patch", "put", "delete"}
+        and _response_of(operation) in {"Customer", "BeneficialOwner"}
+    }
+
+    assert len(shown) == 3
+    for operation, [scheme] in shown.items():
+        assert "VIEW" in scheme["BasicAuth"], operation
+
+
 def _response_of(operation: dict[str, Any]) -> str:
     """Return the name of the schema of an operation's success; "" when there is none."""
     schema = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})

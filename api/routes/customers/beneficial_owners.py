@@ -103,7 +103,7 @@ async def get_beneficial_owner(
     response_model=BeneficialOwnerResource,
     responses=error_responses(Code.USER_NOT_FOUND),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def update_beneficial_owner(
     beneficial_owner_id: BeneficialOwnerId, body: BeneficialOwnerUpdate, call: PlatformCall
 ) -> Response:

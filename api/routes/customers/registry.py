@@ -125,7 +125,7 @@ async def get_customer(customer_id: CustomerId, call: PlatformCall) -> Response:
     response_model=CustomerResource,
     responses=_CUSTOMER_ERRORS,
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def update_customer(
     customer_id: CustomerId, body: CustomerUpdate, call: PlatformCall
 ) -> Response:
@@ -165,7 +165,7 @@ async def update_customer(
     response_model=CustomerResource,
     responses=error_responses(Code.CONFLICT, Code.CUSTOMER_DELETED),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Response:
     """Delete a customer and close its accounts; the response has `isDeleted` true.
 
