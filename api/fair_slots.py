@@ -9,8 +9,7 @@ limit, the connections of one platform set the latency of all others
 import asyncio
 from asyncio import Future, TimerHandle
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -98,6 +97,20 @@ class _Request:
     granted: "Future[None] | None" = None
 
 
+class _Slot:
+    """The block of a request; a generator would take twice as long, at every request."""
+
+    def __init__(self, slots: "FairSlots", request: _Request) -> None:
+        self._slots: Final = slots
+        self._request: Final = request
+
+    async def __aenter__(self) -> None:
+        await self._slots.enter(self._request)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.leave(self._request)
+
+
 class FairSlots:
     """The slots of one process. Requests that find none wait, and platforms take turns."""
 
@@ -135,26 +148,33 @@ class FairSlots:
         self._forget_senders(self._now())
         return len(self._senders) > 1
 
-    @asynccontextmanager
-    async def take(self, platform_id: Id, what: str, work: Work) -> AsyncIterator[None]:
+    def take(self, platform_id: Id, what: str, work: Work) -> AbstractAsyncContextManager[None]:
         """Wait for a slot and keep it for the block, or for a moment only, by the kind of `work`.
 
-        Raises: TooManyInProgressError; the block is not entered.
+        Raises: TooManyInProgressError, at the block; it is not entered.
         """
-        caller = Caller(platform_id, what, work)
+        return _Slot(self, _Request(Caller(platform_id, what, work)))
+
+    async def enter(self, request: _Request) -> None:
+        """Count `request`, and wait for its slot. Raises: TooManyInProgressError."""
+        caller = request.caller
         if self._requests[caller] >= self._limit:
             message = f"{self._limit} requests of this caller are in progress, the maximum"
             raise TooManyInProgressError(message)
         self._requests[caller] += 1
-        request = _Request(caller)
         try:
             await self._wait(request)
-            yield
-        finally:
-            self._leave(request)
-            self._requests[caller] -= 1
-            if not self._requests[caller]:
-                del self._requests[caller]
+        except BaseException:
+            self.leave(request)
+            raise
+
+    def leave(self, request: _Request) -> None:
+        """Count `request`, which has ended, no more."""
+        caller = request.caller
+        self._leave(request)
+        self._requests[caller] -= 1
+        if not self._requests[caller]:
+            del self._requests[caller]
 
     async def _wait(self, request: _Request) -> None:
         now = self._now()

@@ -79,8 +79,11 @@ class _Limited:
                 await self._answer
 
     async def _receive_untimed(self) -> Message:
-        with self._untimed():
+        self._pause()
+        try:
             return await self._receive()
+        finally:
+            self._resume()
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:

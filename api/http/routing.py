@@ -11,9 +11,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from email.message import Message
-from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -171,12 +170,6 @@ class _GuardedRoute(Guarded):
         )
         access = self.access
         takes_body = self.body_field is not None
-        receive: Callable[[Request], AbstractAsyncContextManager[Request]] = (
-            partial(_received, takes_body=takes_body)
-            if access.form is None
-            else access.form.receive
-        )
-
         work = _work_of(self)
 
         async def guarded(request: Request) -> Response:
@@ -187,22 +180,28 @@ class _GuardedRoute(Guarded):
             key = idempotency.key_of(request)
             _refuse_repeated_parameters(request, access.lists)
             # In the slot the client has sent everything: from there on the time is the server's.
-            async with receive(request) as parsed, slot_of(request, work):
-                if key is None:
-                    if access.prepare is not None:
-                        body = await parsed.json() if takes_body else None
-                        await access.prepare(request.state.call, body, request.path_params)
-                    return await handle(parsed)
-                body = await parsed.json() if takes_body else None
-                return await idempotency.respond(
-                    parsed,
-                    key,
-                    body,
-                    handle=handle,
-                    send=access.send,
-                    secrets=access.secrets,
-                    prepare=access.prepare,
-                )
+            if access.form is None:
+                parsed = await _received(request, takes_body=takes_body)
+                async with slot_of(request, work):
+                    return await respond(parsed, key)
+            async with access.form.receive(request) as parsed, slot_of(request, work):
+                return await respond(parsed, key)
+
+        async def respond(parsed: Request, key: str | None) -> Response:
+            body = await parsed.json() if takes_body else None
+            if key is None:
+                if access.prepare is not None:
+                    await access.prepare(parsed.state.call, body, parsed.path_params)
+                return await handle(parsed)
+            return await idempotency.respond(
+                parsed,
+                key,
+                body,
+                handle=handle,
+                send=access.send,
+                secrets=access.secrets,
+                prepare=access.prepare,
+            )
 
         return guarded
 
@@ -228,17 +227,15 @@ def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: _Handle) -
     return handled
 
 
-@asynccontextmanager
-async def _received(request: Request, *, takes_body: bool) -> AsyncIterator[Request]:
-    """Yield `request` with its body, parsed, if it has one."""
+async def _received(request: Request, *, takes_body: bool) -> Request:
+    """Return `request` with its body, parsed, if it has one."""
     # A POST without a body of its own is read as well: unknown fields are refused.
     if not takes_body and request.method != "POST":
-        yield request
-        return
+        return request
     parsed = await _parsed(request)
     if not takes_body:
         _require_empty(await parsed.json())
-    yield parsed
+    return parsed
 
 
 def slot_of(request: Request, work: Work) -> AbstractAsyncContextManager[None]:
@@ -308,8 +305,12 @@ async def read_body(
 
     Calls `on_large` once more than `MAX_BODY` bytes have arrived. Raises: ApiError INVALID_INPUT.
     """
-    async with _in_time(request):
-        return await _whole_body(request, limit, on_large)
+    timeout_s = services_of(request).body_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _whole_body(request, limit, on_large)
+    except TimeoutError:
+        raise _body_timed_out(timeout_s) from None
 
 
 async def _whole_body(request: Request, limit: int, on_large: Callable[[], None]) -> bytes:
@@ -341,30 +342,24 @@ async def arriving(request: Request) -> AsyncIterator[bytes]:
     Raises: ApiError INVALID_INPUT.
     """
     chunks, waited_s = request.stream(), 0.0
+    timeout_s = services_of(request).body_timeout_s
     while True:
         begin = time.monotonic()
-        async with _in_time(request, waited_s=waited_s):
-            chunk = await anext(chunks, None)
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s - waited_s)):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise _body_timed_out(timeout_s) from None
         if chunk is None:
             return
         waited_s += time.monotonic() - begin
         yield chunk
 
 
-@asynccontextmanager
-async def _in_time(request: Request, *, waited_s: float = 0.0) -> AsyncIterator[None]:
-    """Limit the time in which the block receives the body of `request`, after `waited_s`.
-
-    Raises: ApiError INVALID_INPUT.
-    """
-    timeout_s = services_of(request).body_timeout_s
-    try:
-        async with asyncio.timeout(max(0.0, timeout_s - waited_s)):
-            yield
-    except TimeoutError:
-        message = f"Request body timed out after {timeout_s:g} s."
-        headers = {"Connection": "close"}
-        raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
+def _body_timed_out(timeout_s: float) -> ApiError:
+    message = f"Request body timed out after {timeout_s:g} s."
+    headers = {"Connection": "close"}
+    return ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers)
 
 
 def declared_length(request: Request) -> int | None:
