@@ -2,7 +2,8 @@
 
 A trigger of each table counts what is inserted, by whatever statement, and refuses the row that
 exceeds the quota (revision 0027). Deleted resources count, because their rows stay; expired quotes
-do until their rows are deleted (revision 0139).
+do until their rows are deleted (revision 0139). Payments that arrive and fees, which the engine
+inserts, do not (revision 0149).
 Source: docs/decisions/0055-row-quotas.md
 """
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import psycopg
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.money import MAX_AMOUNT
@@ -681,6 +682,24 @@ def test_a_payment_to_another_customer_is_two_payments(
     assert (world.balance(payer), world.balance(receiver)) == (8_500, 1_500)
     assert received.peer_id == payer.owner.customer_id
     assert desk.totals(platform) == {("SANDBOX_FUNDING", "USD"): -8_500}
+
+
+def test_no_quota_of_transfers_stops_a_payment_that_has_begun(
+    world: World, desk: Desk, payer: Cardholder, platform: Id
+) -> None:
+    receiver = world.cardholder(platform)
+    world.connection.execute("INSERT INTO row_quotas VALUES (%s, 'transfers', 1)", [platform])
+
+    payment = desk.pay(payer, receiver, 1_500, fee_amount=100)
+    desk.drain()
+
+    assert desk.stored(payment).status == "COMPLETED"
+    assert (world.balance(payer), world.balance(receiver)) == (8_500, 1_400)
+    assert world.count("stalled_queues") == 0
+    inserted = world.rows("SELECT kind FROM transfers WHERE origin_id = %s ORDER BY kind", payment)
+    assert inserted == [("FEE",), ("RECEIVED",)]
+    with pytest.raises(DBAPIError, match="quota of 1 rows"):
+        desk.pay(payer, receiver, 1)
 
 
 def test_a_payment_to_a_closed_account_comes_back(

@@ -162,3 +162,37 @@ def test_quotes_that_an_earlier_release_deleted_do_not_count(earlier: DatabaseUr
 
         assert (before, after) == ([ROWS, ROWS], [ROWS - 1, 0])
         assert [quotes(connection, platform_id) for platform_id in (some, none)] == [0, 0]
+
+
+_TRANSFERS = """
+    INSERT INTO transfers (id, customer_id, platform_id, source_account_id, destination_account_id,
+        amount, currency, status, kind, origin_id, created_at, updated_at)
+    SELECT gen_random_uuid(), %s, %s, gen_random_uuid(), gen_random_uuid(), 1, 'USD', 'PENDING',
+        kind, gen_random_uuid(), now(), now() FROM unnest(%s::text[]) AS kind
+"""
+
+
+def test_what_an_earlier_engine_inserted_does_not_count(earlier: DatabaseUrl) -> None:
+    def transfers(connection: psycopg.Connection, platform_id: Id) -> int:
+        [[rows]] = connection.execute(
+            "SELECT sum(rows) FROM row_counts WHERE platform_id = %s AND resource = 'transfers'",
+            [platform_id],
+        )
+        return int(rows)
+
+    migrate.upgrade(earlier, "0148")
+    with psycopg.connect(earlier, autocommit=True) as connection:
+        both, received = platform_of(connection), platform_of(connection)
+        connection.execute(_TRANSFERS, [new_id(), both, ["OUT", "FEE", "INTERNAL"]])
+        connection.execute(_TRANSFERS, [new_id(), received, ["RECEIVED"]])
+        counts = [[transfers(connection, platform_id) for platform_id in (both, received)]]
+        [[function]] = connection.execute("SELECT pg_get_functiondef('count_rows'::regproc)")
+
+        for move, revision in ((migrate.upgrade, "0149"), (migrate.downgrade, "0148")):
+            move(earlier, revision)
+            connection.execute(_TRANSFERS, [new_id(), both, ["OUT", "RECEIVED"]])
+            counts.append([transfers(connection, platform_id) for platform_id in (both, received)])
+
+        assert counts == [[3, 1], [3, 0], [7, 1]]
+        [[restored]] = connection.execute("SELECT pg_get_functiondef('count_rows'::regproc)")
+        assert restored == function
