@@ -218,9 +218,9 @@ row_counts = Table(
         "slot",
         SmallInteger,
         nullable=False,
-        comment="0 to 15: by the session that inserted; 16: rows older than schema 0029, less quotes"
-        " deleted before 0139 and transfers that the engine inserted before 0149; 17 to 32: deleted"
-        " rows, negative, by the session that deleted.",
+        comment="0 to 15: by the session that inserted; 16: rows older than schema 0029, less"
+        " quotes deleted before 0139 and transfers that the engine inserted before 0149; 17 to 32:"
+        " deleted rows, negative, by the session that deleted.",
     ),
     Column("rows", BigInteger, nullable=False, comment="Rows counted in this slot."),
     PrimaryKeyConstraint("platform_id", "resource", "slot"),

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 import pytest
 from psycopg.types.json import Jsonb
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.embedded.servers import DatabaseUrl
@@ -20,9 +22,9 @@ from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import ServerKey
-from cardledger.schema import connections, earlier_releases, migrate
+from cardledger.schema import connections, earlier_releases, migrate, tables
 from cardledger.schema.compatibility import OLDEST_HEAD_LIMITED
-from tests.payments import Desk
+from tests.payments import DELAY, Desk
 from tests.world import INBOX_KEY, SECRET_KEY, Cardholder, World, open_world, outcomes_of
 
 NEXT = "the next server key of at least 32 characters"
@@ -76,6 +78,20 @@ def beside_the_previous_release(world: World) -> Iterator[None]:
     finally:
         world.connection.execute("DELETE FROM inbox")
         migrate.finish(world.url)
+
+
+def refused(desk: Desk, payment: Transfer, **values: object) -> bool:
+    """Return whether the database refuses that the API's role changes the row of `payment`."""
+
+    async def write(connection: AsyncConnection) -> None:
+        rows = tables.transfers.update().where(tables.transfers.c.id == payment.id)
+        await connection.execute(rows.values(values))
+
+    try:
+        desk.written(payment.platform_id, write)
+    except ProgrammingError as error:
+        return "a transfer that is" in str(error)
+    return False
 
 
 def reason_of(world: World, payment: Transfer) -> list[tuple[str]]:
@@ -297,3 +313,45 @@ def test_a_payment_of_the_former_key_is_carried_out_while_the_key_rotates(
     assert rotating.verifies_terms(Signed.PAYMENT, stored.mac, stored.signed_terms)
     assert not InboxKey(NEXT).verifies_terms(Signed.PAYMENT, stored.mac, stored.signed_terms)
     assert outcomes_of(desk.drain()) == ["APPLIED"]
+
+
+# --- payments that the engine has begun -----------------------------------------------------------
+
+ENDS: Final[list[dict[str, object]]] = [
+    {"status": "FAILED", "failure_reason": "CANCELLED"},
+    {"status": "REJECTED"},
+    {"status": "EXPIRED"},
+]
+
+
+def test_the_api_does_not_end_a_payment_that_is_debited(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    payment = desk.stored(desk.out(payer, 4_000, "1234567005"))
+    desk.drain()
+    debited = world.balance(payer)
+
+    assert all(refused(desk, payment, **end) for end in ENDS)
+    assert not refused(desk, payment, updated_at=desk.now)
+
+    desk.pass_time(DELAY)
+    assert (debited, world.balance(payer)) == (6_000, 10_000)
+    assert desk.stored(payment.id).refund_status == "COMPLETED"
+
+
+def test_the_api_does_not_end_what_waits_for_the_engine_or_a_bank(
+    world: World, desk: Desk, payer: Cardholder
+) -> None:
+    collection = desk.draft(payer, 1_000, new_id(), Kind.IN, requested_at=desk.now)
+    desk.record(collection)
+
+    assert all(refused(desk, collection, **end) for end in ENDS)
+    assert all(refused(desk, collection, requested_at=at) for at in (None, desk.now + DELAY))
+    world.connection.execute("DELETE FROM transfers WHERE id = %s", [collection.id])
+
+
+def test_the_api_fails_a_payment_that_was_not_requested(desk: Desk, payer: Cardholder) -> None:
+    draft = desk.draft(payer, 1_000, new_id(), Kind.OUT)
+    desk.record(draft)
+
+    assert not refused(desk, draft, **ENDS[0])

@@ -74,6 +74,17 @@ def cardholder(world: World) -> Cardholder:
         "INSERT INTO transfer_events VALUES (%s, 1, %s, 'DEBITED', NULL, %s, now(), now())",
         [new_id(), cardholder.owner.customer_id, new_id()],
     )
+    world.connection.execute(
+        "INSERT INTO transfers (id, customer_id, platform_id, source_account_id, amount, currency,"
+        " status, kind, sequence, requested_at, created_at, updated_at)"
+        " VALUES (%s, %s, %s, %s, 1, 'USD', 'PENDING', 'OUT', 1, now(), now(), now())",
+        [
+            new_id(),
+            cardholder.owner.customer_id,
+            cardholder.owner.platform_id,
+            cardholder.account_id,
+        ],
+    )
     world.connection.execute("INSERT INTO book_beginnings (first_day) VALUES ('2019-01-01')")
     world.connection.execute("INSERT INTO book_verifications (days) VALUES ('{}')")
     world.connection.execute("INSERT INTO book_verification_runs VALUES (now(), 0)")
@@ -243,6 +254,8 @@ def test_facts_cannot_be_overwritten_by_an_upsert(app: psycopg.Connection, world
         "TRUNCATE inbox",
         "TRUNCATE outbox",
         "UPDATE inbox SET body = '{}'",
+        "UPDATE transfers SET status = 'FAILED', failure_reason = 'CANCELLED'",
+        "UPDATE transfers SET requested_at = NULL",
         "UPDATE alembic_version SET version_num = '0'",
         "INSERT INTO alembic_version VALUES ('0')",
         "DELETE FROM alembic_version",

@@ -1,4 +1,4 @@
-"""No quota refuses or counts the transfers that the engine inserts: they have happened already."""
+"""What the engine has begun: no quota refuses what follows, and no other role ends it."""
 
 from typing import Final
 
@@ -68,15 +68,43 @@ _SLOTS_BEFORE: Final = (
 )
 
 
+# Which status may follow which, and by whom. A step of the engine has a number, except where it
+# fails a payment that it has not begun; so a role that cannot number steps, as that of the API,
+# does not end what waits for the engine or for a bank.
+_MAY_FOLLOW: Final = """NEW.kind <> OLD.kind OR NOT CASE WHEN OLD.kind = 'INTERNAL'
+        THEN (OLD.status, NEW.status) IN (('PENDING', 'PROCESSING'), ('PENDING', 'FAILED'),
+            ('PROCESSING', 'COMPLETED'), ('PROCESSING', 'FAILED'))
+            OR (OLD.status, OLD.settled_at, OLD.updated_at)
+                IS NOT DISTINCT FROM (NEW.status, NEW.settled_at, NEW.updated_at)
+        ELSE OLD.status = NEW.status
+            OR (OLD.status = 'PENDING' AND NEW.status <> 'PENDING')
+            OR (OLD.status, NEW.status) IN (('PROCESSING', 'COMPLETED'), ('PROCESSING', 'FAILED'),
+                ('COMPLETED', 'FAILED')) END"""
+_IS_NO_STEP: Final = """OLD.kind <> 'INTERNAL' AND NEW.status <> OLD.status
+        AND NEW.sequence = OLD.sequence
+        AND (OLD.sequence > 0 OR OLD.requested_at IS NOT NULL
+            AND NOT has_column_privilege(OLD.tableoid, 'sequence', 'UPDATE'))
+        OR NEW.requested_at IS DISTINCT FROM OLD.requested_at AND OLD.requested_at IS NOT NULL"""
+
+_GUARD: Final = """
+CREATE OR REPLACE TRIGGER only_forward BEFORE UPDATE ON transfers FOR EACH ROW
+    WHEN ({})
+    EXECUTE FUNCTION refuse_way_back();
+ALTER TABLE transfers ENABLE ALWAYS TRIGGER only_forward;
+"""
+
+
 def upgrade() -> None:
-    """Replace the function, then subtract what it has counted, while others insert."""
+    """Replace trigger and function, then subtract what it has counted, while others insert."""
+    execute_alone(_GUARD.format(f"{_MAY_FOLLOW} OR {_IS_NO_STEP}"))
     execute_alone(_REPLACE.format(_DECLARED_BEFORE, _DECLARED, _LOOP_BEFORE, _LOOP))
     change_in_pages(_COUNT.format(_REQUESTED))
     execute_alone(_COMMENT.format(_SLOTS))
 
 
 def downgrade() -> None:
-    """Count every row again, and refuse it above the quota."""
+    """Count every row again, and let the API end what the engine has begun."""
     execute_alone(_COMMENT.format(_SLOTS_BEFORE))
     execute_alone(_REPLACE.format(_DECLARED, _DECLARED_BEFORE, _LOOP, _LOOP_BEFORE))
     change_in_pages(_COUNT.format("true"))
+    execute_alone(_GUARD.format(_MAY_FOLLOW))
