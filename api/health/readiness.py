@@ -6,14 +6,13 @@ number of callers cost one observation.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Final
 
-import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -32,9 +31,10 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.undecided import Undecided
 from cardledger.ledger.queries.console import running_workers
 from cardledger.ledger.storage import database_clock
-from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async, is_refusal
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
+from cardledger.workers.signals.repeated_warning import RepeatedFailure
 
 _INTERVAL_S: Final = 0.5
 _OBSERVATION_LIMIT_S: Final = 2.0  # Of one observation: PostgreSQL is silent after that.
@@ -52,7 +52,7 @@ _UNDEFINED_TABLE: Final = "42P01"
 _NONE_WAITS: Final = Waiting(count=0, age_s=None)
 _QUEUES: Final = frozenset((lane, shard) for lane in Lane for shard in range(inbox.SHARDS))
 
-_log = structlog.get_logger()
+_FAILED: Final = RepeatedFailure("readiness check failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Readiness:
         self._schema_head: Final = schema_head
         self._watch: Final = canaries.QueueWatch()
         self._observed: Observed | None = None
-        self._error: str | None = None  # Of the last observation, when it failed.
+        self._failure: Failure | None = None  # Of the last observation, when it failed.
         self._redis = "does not answer"
         self._asked_at = 0.0
         self._since: Final[dict[str, datetime]] = {}
@@ -169,7 +169,7 @@ class Readiness:
         }
         revision = self._observed.revision if self._observed else None
         state = {
-            "postgresql": "does not answer" if "postgresql" in failing else "answers",
+            "postgresql": _postgresql(failures),
             "redis": self._redis,
             "schema": revision or "none",
             "schemaWanted": self._schema_head,
@@ -210,12 +210,8 @@ class Readiness:
 
     def _failures(self, now: float) -> Iterator[Failure]:
         observed = self._observed
-        if observed is None or self._error or now - observed.at > _STALE_S:
-            yield Failure(
-                check="postgresql",
-                detail=self._error or "PostgreSQL does not answer.",
-                fix="Check DATABASE_URL, the server and the network to it.",
-            )
+        if observed is None or self._failure or now - observed.at > _STALE_S:
+            yield self._failure or _silent("PostgreSQL does not answer.")
             return  # The other results are out of date.
         if observed.schema_problem is not None:
             what, _, fix = observed.schema_problem.partition("; ")
@@ -260,15 +256,21 @@ class Readiness:
         try:
             async with asyncio.timeout(_OBSERVATION_LIMIT_S):
                 self._observed = await self._read()
-            self._error = None
+            self._failure = None
         except TimeoutError:
-            self._error = f"PostgreSQL did not answer within {_OBSERVATION_LIMIT_S:.0f} s."
-        except (*UNAVAILABLE_ERRORS, DBAPIError):
+            self._failure = _silent(
+                f"PostgreSQL did not answer within {_OBSERVATION_LIMIT_S:.0f} s."
+            )
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not stop the loop
             # An error of PostgreSQL can name hosts and roles, and `/readyz` is public.
-            self._error = "PostgreSQL is unavailable."
-        except Exception:  # noqa: BLE001 - a defect of ours must not stop the loop
-            self._error = "The state could not be read."
-            _log.exception("readiness check failed")
+            if is_refusal(error):
+                self._failure = _REFUSED
+            elif isinstance(error, (*UNAVAILABLE_ERRORS, DBAPIError)):
+                self._failure = _silent("PostgreSQL is unavailable.")
+                return
+            else:
+                self._failure = _UNREAD
+            _FAILED.note(error)
 
     async def _read(self) -> Observed:
         async with self._engine.connect() as outer:
@@ -340,6 +342,26 @@ class Readiness:
                 text("SELECT oldest_head FROM schema_compatibility")
             )
         return compatibility.problem(revision, head=head, oldest_head=oldest_head)
+
+
+_SEE_LOG: Final = "See `readiness check failed` in the log of this process."
+_REFUSED: Final = Failure(
+    check="postgresql",
+    detail="PostgreSQL refuses a statement of this check.",
+    fix=f"{_SEE_LOG} Grant the right, or undo the change of the table, that it names.",
+)
+_UNREAD: Final = Failure(check="postgresql", detail="The state could not be read.", fix=_SEE_LOG)
+
+
+def _silent(detail: str) -> Failure:
+    fix = "Check DATABASE_URL, the server and the network to it."
+    return Failure(check="postgresql", detail=detail, fix=fix)
+
+
+def _postgresql(failures: Sequence[Failure]) -> str:
+    if _REFUSED in failures:
+        return "refuses a statement"
+    return "does not answer" if any(one.check == "postgresql" for one in failures) else "answers"
 
 
 def _enqueued(observed: Observed | None) -> dict[str, Any]:

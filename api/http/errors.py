@@ -28,7 +28,7 @@ from cardledger.schema.wire.errors import (
 )
 from cardledger.workers.client import OverloadedError, ReplyTimeoutError, UnavailableError
 from cardledger.workers.metrics import counted
-from cardledger.workers.signals.outage_log import DATABASE
+from cardledger.workers.signals import database_failures
 
 RETRY_AFTER_S: Final = 1
 TOO_LARGE: Final = 413
@@ -272,7 +272,8 @@ async def _database_unavailable(request: Request, error: Exception) -> Response:
         counted.refuse(counted.Refusal.TOO_SLOW)
         return error_response(unavailable(_TOO_SLOW_READ))
     counted.refuse(counted.Refusal.DATABASE_UNAVAILABLE)
-    DATABASE.failed(error)  # One line for all requests of an outage.
+    # One line for all requests of an outage; what a client has logged is not logged again.
+    database_failures.note(error.__cause__ if isinstance(error.__cause__, Exception) else error)
     return error_response(unavailable("The database is unavailable; retry in a moment."))
 
 

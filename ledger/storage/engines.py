@@ -84,6 +84,15 @@ def is_unable(error: Exception) -> bool:
             return isinstance(error, OperationalError | PoolTimeoutError)
 
 
+def is_refusal(error: Exception) -> bool:
+    """Return whether PostgreSQL has refused a statement that fails again when it is repeated.
+
+    Because of a missing right, for example, or a constraint.
+    """
+    cause = getattr(error, "orig", None) or error
+    return isinstance(cause, psycopg.Error) and bool(cause.sqlstate) and not is_unable(cause)
+
+
 def is_cancelled(error: Exception) -> bool:
     """Return whether `error` says that PostgreSQL ended a statement, mostly at its time limit."""
     return isinstance(getattr(error, "orig", None) or error, psycopg.errors.QueryCanceled)

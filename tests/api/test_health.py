@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from uuid import uuid4
 
 import httpx2
 import psycopg
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
+from cardledger.api.health import readiness
 from cardledger.embedded.servers import DatabaseUrl
 from storm.proxy import Trap
 from tests.api.support import (
@@ -29,6 +31,7 @@ from tests.api.support import (
     worker,
 )
 from tests.databases import fresh_database
+from tests.integration.workers import captured
 from tests.proxy import proxy_to, through
 from tests.side_by_side import Scenario, side_by_side
 from tests.waiting import LIMIT_S, eventually, limit_s
@@ -224,6 +227,47 @@ def test_a_newer_schema_is_usable_when_it_says_so(
     assert compatible.is_success, compatible.text
     [(check, failure)] = refusal["details"]["failedChecks"].items()
     assert (check, failure["fix"]) == ("schema", "Deploy the release that belongs to it.")
+
+
+def test_a_refused_statement_is_503_and_one_line_not_a_traceback_for_each_attempt(
+    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
+) -> None:
+    event = {
+        "type": "CLEARING",
+        "source": "visa",
+        "reference": "R1",
+        "issuerTransactionToken": "T1",
+        "cardId": f"Card:{uuid4()}",
+        "amount": 1,
+        "currency": "USD",
+    }
+    with (
+        fresh_database(postgres_url, template=template_database.database) as url,
+        psycopg.connect(url, autocommit=True) as owner,
+    ):
+        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+        owner.execute("ALTER TABLE inbox ADD COLUMN of_a_test int NOT NULL")
+        with captured() as lines, server(config) as root, Api(root, new_tenant(url)) as api:
+            eventually(lambda: "refuses" in ready(root).text)
+            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+            for _ in range(10):
+                sent = api.http.post(f"{root}/network-events", json=[event])
+                refused(sent, 503, "SERVICE_UNAVAILABLE")
+            eventually(lambda: _observations() >= 3)
+
+    assert refusal["details"]["postgresql"] == "refuses a statement"
+    assert "log" in refusal["details"]["failedChecks"]["postgresql"]["fix"]
+    failures = [line for line in lines if "of_a_test" in str(line.get("error"))]
+    assert [line["event"] for line in failures] == [
+        "readiness check failed",
+        "PostgreSQL refuses a statement; it is tried again",
+    ]
+    assert not any("exc_info" in line for line in lines)
+
+
+def _observations() -> int:
+    """Return how many observations of this process have failed."""
+    return sum(each.count for each in readiness._FAILED._warnings.values())
 
 
 def test_queues_that_wait_for_a_repair_are_not_ready(

@@ -1,14 +1,18 @@
 """An outage is two lines, however often it is met."""
 
+import asyncio
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+import psycopg
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from cardledger.workers.client import background
 from cardledger.workers.signals.outage_log import QUIET_S, OutageLog
-from cardledger.workers.signals.repeated_warning import RepeatedWarning
+from cardledger.workers.signals.repeated_warning import RepeatedFailure, RepeatedWarning
+from tests.waiting import eventually
 
 Lines = list[MutableMapping[str, Any]]
 
@@ -96,3 +100,55 @@ def test_a_warning_that_is_repeated_is_one_line_and_later_a_count(
 
     assert [(line["event"], line["times"]) for line in logs] == [("junk", 2), ("junk", 1999)]
     assert logs[0]["queue"] == "live"
+
+
+def test_each_cause_of_a_refusal_is_one_line_and_later_a_count(clock: Clock, logs: Lines) -> None:
+    refused = RepeatedFailure("refused", clock=clock)
+    causes = [psycopg.errors.InsufficientPrivilege(f"denied for {name}") for name in ("a", "b")]
+
+    for _ in range(1000):
+        for cause in causes:
+            refused.note(cause, count=1)
+    clock.now += 600
+    refused.note(causes[0])
+
+    assert [(line["error"], line["times"]) for line in logs] == [
+        ("denied for a", 1),
+        ("denied for b", 1),
+        ("denied for a", 1000),
+    ]
+    assert not any("exc_info" in line for line in logs), "it quotes the row"
+
+
+def test_a_defect_is_one_traceback_whatever_it_is_about(clock: Clock, logs: Lines) -> None:
+    failures = RepeatedFailure("failed", clock=clock)
+
+    for number in range(1000):
+        try:
+            raise ValueError(number)
+        except ValueError as error:
+            failures.note(error)
+
+    [line] = logs
+    assert isinstance(line["exc_info"], ValueError)
+
+
+def test_a_step_of_a_client_that_fails_again_and_again_is_one_line(
+    logs: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    async def fail() -> None:
+        attempts.append(1)
+        raise ValueError(len(attempts))
+
+    async def repeat() -> None:
+        tasks = background.BackgroundTasks()
+        tasks.start(fail)
+        await asyncio.to_thread(eventually, lambda: len(attempts) >= 20)
+        await tasks.stop()
+
+    monkeypatch.setattr(background, "_RETRY_DELAY_S", 0.001)
+    asyncio.run(repeat())
+
+    assert [line["event"] for line in logs] == ["client background task failed; retrying"]

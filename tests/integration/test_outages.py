@@ -81,6 +81,40 @@ def test_an_outage_in_which_a_timeout_reversal_waits_is_two_lines(
     ]
 
 
+def test_a_right_that_is_missing_is_an_outage_for_callers_and_one_line_in_the_log(
+    world: World, redis_url: str
+) -> None:
+    """Each attempt was a traceback, and a submission failed with an error of psycopg."""
+    cardholder = world.cardholder(world.platform(), 1_000)
+    role = sql.Identifier(str(conninfo_to_dict(world.api_url)["user"]))
+    before = world.count("inbox")
+
+    async def submitting(client: Client) -> None:
+        decide_by = (client.now() + timedelta(seconds=0.5)).isoformat()
+        event = world.authorization(cardholder, "T1", 100, decideBy=decide_by)
+        waiting = asyncio.create_task(client.submit([event]))
+        await asyncio.to_thread(eventually, lambda: world.count("inbox") == before + 1)
+        world.connection.execute(sql.SQL("REVOKE INSERT ON inbox FROM {}").format(role))
+        try:
+            for number in range(ENOUGH):
+                with pytest.raises(UnavailableError, match="permission denied for table inbox"):
+                    await client.enqueue([world.authorization(cardholder, f"R{number}", 100)])
+            with pytest.raises(UnavailableError, match="reversal is not recorded yet"):
+                await waiting
+        finally:
+            world.connection.execute(sql.SQL("GRANT INSERT ON inbox TO {}").format(role))
+        await asyncio.to_thread(eventually, lambda: world.count("inbox") == before + 2)
+        await client.enqueue([world.authorization(cardholder, "T2", 100)])
+
+    eventually(is_over)
+    with captured() as lines:
+        with_client(world, redis_url, submitting)
+
+    [line] = [line for line in lines if not line["event"].startswith("redis")]
+    assert line["event"] == "PostgreSQL refuses a statement; it is tried again"
+    assert line["error"] == "permission denied for table inbox"
+
+
 def is_over() -> bool:
     """Return whether no outage is left of an earlier test."""
     DATABASE.succeeded()

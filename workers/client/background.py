@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final
 
-import structlog
+from cardledger.workers.signals.repeated_warning import RepeatedFailure
 
 _STOP_S: Final = 2.0  # How long a statement may take to end when the client stops.
 _RETRY_DELAY_S: Final = 0.1
 _CANCEL_INTERVAL_S: Final = 0.1
 
-_log = structlog.get_logger()
+_FAILED: Final = RepeatedFailure("client background task failed; retrying")
 
 
 class BackgroundTasks:
@@ -64,6 +64,6 @@ async def _repeat(step: Callable[[], Awaitable[None]]) -> None:
     while not task.cancelling():
         try:
             await step()
-        except Exception:  # noqa: BLE001 - a background task never ends by itself
-            _log.exception("client background task failed; retrying")
+        except Exception as error:  # noqa: BLE001 - a background task never ends by itself
+            _FAILED.note(error)
             await asyncio.sleep(_RETRY_DELAY_S)

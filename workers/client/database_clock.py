@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
+from cardledger.workers.signals import database_failures
 from cardledger.workers.signals.outage_log import DATABASE
 
 _NOW: Final = "SELECT clock_timestamp()"
@@ -73,7 +74,7 @@ class DatabaseClock:
                 row = await cursor.fetchone()
                 received_at = monotonic()
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
-            DATABASE.failed(error)
+            database_failures.note(error)
             return
         DATABASE.succeeded()
         assert row is not None, "a SELECT without FROM has a row"

@@ -2,11 +2,16 @@
 
 from typing import Final
 
-from psycopg import OperationalError
+import psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-DATABASE_UNAVAILABLE: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
+from cardledger.ledger.storage.engines import message_of
+
+DATABASE_UNAVAILABLE: Final = (psycopg.Error, DBAPIError, PoolTimeoutError, OSError)
+"""Whatever PostgreSQL has answered, the statements of a client are as good when they are repeated:
+a right that is missing or a table that has changed is repaired by an operator."""
+
 STOPPED: Final = "the client has stopped; submit the events again with the same references"
 
 
@@ -29,5 +34,9 @@ class ReplyTimeoutError(Exception):
 
 
 def as_unavailable(error: Exception) -> Exception:
-    """Return `error`, as an UnavailableError if it means that PostgreSQL is unavailable."""
-    return UnavailableError(str(error)) if isinstance(error, DATABASE_UNAVAILABLE) else error
+    """Return `error`, or an UnavailableError that it is the cause of if PostgreSQL has failed."""
+    if not isinstance(error, DATABASE_UNAVAILABLE):
+        return error
+    unavailable = UnavailableError(message_of(error))
+    unavailable.__cause__ = error
+    return unavailable

@@ -28,8 +28,10 @@ from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, Unav
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 from cardledger.workers.client.pending import PendingOutcomes, abandon, fail, resolve
 from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals import database_failures
 from cardledger.workers.signals.doorbell import drain_all
 from cardledger.workers.signals.outage_log import DATABASE
+from cardledger.workers.signals.repeated_warning import RepeatedFailure
 
 _PATIENCE_S: Final = 0.25  # How long a write may take before the next one begins.
 _CONCURRENT_WRITES: Final = {Lane.LIVE: 4, Lane.BULK: 2}  # Each has a connection of its own.
@@ -38,6 +40,7 @@ _AT_A_TIME: Final = 128
 together is written together, whatever its number."""
 
 _log = structlog.get_logger()
+_NOT_ACCEPTED: Final = RepeatedFailure("events not accepted")
 
 
 @dataclass(slots=True)
@@ -146,9 +149,9 @@ class InboxWriter:
             fail((submission.outcome for submission in batch), error)
             fail(unaccepted, error)
             if isinstance(error, DATABASE_UNAVAILABLE):
-                DATABASE.failed(error)
+                database_failures.note(error)
             else:
-                _log.warning("events not accepted", count=len(batch), error=str(error))
+                _NOT_ACCEPTED.note(error, count=len(batch))
             return
         self._pending.accepted(messages)
         _end_spans(batch)

@@ -12,6 +12,7 @@ from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.pending import PendingOutcomes
 from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals import database_failures
 from cardledger.workers.signals.outage_log import DATABASE
 
 _POLL_INTERVAL_S: Final = 0.05
@@ -61,7 +62,7 @@ class OutcomeLookup:
                 connection = await driver_async(outer)
                 outcomes = await recorded_outcomes.find(connection, overdue, self._key)
         except DATABASE_UNAVAILABLE as error:
-            DATABASE.failed(error)
+            database_failures.note(error)
             return
         finally:
             self._look_s = monotonic() - began

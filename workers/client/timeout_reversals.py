@@ -19,6 +19,7 @@ from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals import database_failures
 from cardledger.workers.signals.doorbell import drain_all
 from cardledger.workers.signals.outage_log import DATABASE
 
@@ -109,7 +110,7 @@ class TimeoutReversals:
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
             attempt.cancel()
             attempt.add_done_callback(_retrieve)
-            DATABASE.failed(error)
+            database_failures.note(error)
             self._timeout_s = min(2 * self._timeout_s, _WRITE_TIMEOUT_LIMIT_S)
             return False
         DATABASE.succeeded()

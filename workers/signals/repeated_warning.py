@@ -1,13 +1,17 @@
-"""Warnings that a program could cause any number of times: one line, then a count."""
+"""What a program could log any number of times: one line, then a count."""
 
 from collections.abc import Callable
 from threading import Lock
 from time import monotonic
+from traceback import extract_tb
 from typing import Final
 
 import structlog
 
+from cardledger.ledger.storage.engines import is_refusal, message_of
+
 _QUIET_S: Final = 600.0
+_CAUSES: Final = 100  # That are told apart; a program has far fewer.
 
 _log = structlog.get_logger()
 
@@ -37,3 +41,37 @@ class RepeatedWarning:
             self._silent_until = now + _QUIET_S
             occurrences, self._logged = self.count - self._logged, self.count
         _log.warning(self._event, times=occurrences, **details)
+
+
+class RepeatedFailure:
+    """Logs `event` for each cause of a failure as `RepeatedWarning` does.
+
+    A refusal of PostgreSQL is told by its message, without the row that it is about; any other
+    exception by where it was raised, and it is logged with its traceback.
+    """
+
+    def __init__(self, event: str, *, clock: Callable[[], float] = monotonic) -> None:
+        self._event: Final = event
+        self._clock: Final = clock
+        self._warnings: Final[dict[tuple[object, ...], RepeatedWarning]] = {}
+
+    def note(self, error: Exception, **details: object) -> None:
+        """Count one more failure; `details` say of what."""
+        cause: tuple[object, ...]
+        if is_refusal(error):
+            cause = type(error), message_of(error)
+            # No traceback: it would quote the row, which holds personal data.
+            details |= {"error": message_of(error)}
+        else:
+            cause = type(error), _place_of(error)
+            details |= {"exc_info": error}
+        if cause not in self._warnings and len(self._warnings) >= _CAUSES:
+            self._warnings.clear()
+        warning = self._warnings.setdefault(cause, RepeatedWarning(self._event, clock=self._clock))
+        warning.note(1, **details)
+
+
+def _place_of(error: Exception) -> object:
+    """Return where `error` was raised, if it was."""
+    frames = extract_tb(error.__traceback__)
+    return (frames[-1].filename, frames[-1].lineno) if frames else None
