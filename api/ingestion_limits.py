@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.ids import Id
+from cardledger.workers.client.admission import UNDECIDED_LIMIT
 
 LIVE_EVENTS: Final = 20
 """Live events of one request: the live events of others wait for them."""
@@ -21,8 +22,14 @@ Of the live lane those of the last `RECENT_S` seconds: what waits for longer bel
 who are locked or stalled, and does not stop the events of others.
 """
 
-UNDECIDED_IN_ALL: Final = 20_000
-"""The same whatever their age; each takes about 2 kB of memory."""
+UNDECIDED_IN_ALL: Final[Mapping[Lane, int]] = {
+    Lane.LIVE: UNDECIDED_LIMIT // 4,
+    Lane.BULK: UNDECIDED[Lane.BULK],
+}
+"""The same whatever their age; each takes about 2 kB of memory.
+
+Of the live lane a quarter of the number at which a process refuses the authorizations of all.
+"""
 
 RECENT_S: Final = 5.0
 """A live event is decided within some milliseconds."""
@@ -95,7 +102,7 @@ class UndecidedEvents:
         key = platform_id, lane
         in_all = self._reserved[key] + len(self._accepted.get(key, ()))
         recent = self._reserved[key] + self._recent(key) if lane is Lane.LIVE else in_all
-        for undecided, limit in ((recent, UNDECIDED[lane]), (in_all, UNDECIDED_IN_ALL)):
+        for undecided, limit in ((recent, UNDECIDED[lane]), (in_all, UNDECIDED_IN_ALL[lane])):
             if undecided + count > limit:
                 raise TooManyEventsError(
                     f"{undecided} events of this platform are undecided, of {limit} at most"

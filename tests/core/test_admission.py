@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from cardledger.api.http import errors
+from cardledger.api.ingestion_limits import UNDECIDED_IN_ALL
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.workers.client import OverloadedError
@@ -227,6 +228,35 @@ async def test_the_number_of_undecided_authorizations_has_a_limit() -> None:
     with pytest.raises(OverloadedError):
         queue.submit(event())
     queue.submit(event("CLEARING"))
+
+
+@in_a_loop
+async def test_what_one_platform_may_have_undecided_refuses_nothing_of_another() -> None:
+    """As many events as refuse the authorizations of all were what one platform might have."""
+    queue = Queue()
+    for _ in range(UNDECIDED_IN_ALL[Lane.LIVE]):
+        queue.submit(event("CLEARING"))
+    queue.now += 60
+
+    queue.submit(event())
+    queue.now += 2
+    queue.submit(event(within_s=2))
+
+
+@in_a_loop
+async def test_events_that_were_overtaken_refuse_nothing_however_many_they_are() -> None:
+    queue = Queue()
+    for _ in range(UNDECIDED_LIMIT):
+        queue.submit(event("CLEARING"))
+    stalled, queue.undecided = queue.undecided, []
+    queue.now += 6
+    queue.submit(event("CLEARING"))
+    await queue.decide(1)
+
+    queue.submit(event())
+    queue.submit(event(within_s=2))
+    queue.undecided = stalled
+    await queue.decide(len(stalled))
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 10])

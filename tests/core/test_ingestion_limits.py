@@ -90,10 +90,11 @@ def test_live_events_that_wait_for_long_do_not_stop_the_events_of_others() -> No
     """Sixty of one locked cardholder had every other one of the platform refused."""
 
     async def scenario() -> None:
-        now, loop, limit = 100.0, asyncio.get_running_loop(), UNDECIDED[Lane.LIVE]
+        now, loop = 100.0, asyncio.get_running_loop()
+        limit, in_all = UNDECIDED[Lane.LIVE], UNDECIDED_IN_ALL[Lane.LIVE]
         undecided = UndecidedEvents(clock=lambda: now)
         outcomes: list[asyncio.Future[None]] = []
-        for _ in range(UNDECIDED_IN_ALL // limit):
+        for _ in range(in_all // limit):
             outcomes = [loop.create_future() for _ in range(limit)]
             with undecided.reserve(ADA, Lane.LIVE, limit) as room:
                 room.take(outcomes)
@@ -101,11 +102,11 @@ def test_live_events_that_wait_for_long_do_not_stop_the_events_of_others() -> No
                 undecided.reserve(ADA, Lane.LIVE, 1)
             now += RECENT_S + 1
 
-        with pytest.raises(TooManyEventsError, match=f"of {UNDECIDED_IN_ALL} at most"):
+        with pytest.raises(TooManyEventsError, match=f"of {in_all} at most"):
             undecided.reserve(ADA, Lane.LIVE, limit)
         outcomes[0].set_result(None)
         await asyncio.sleep(0)
-        rest = UNDECIDED_IN_ALL % limit + 1
+        rest = in_all % limit + 1
         with undecided.reserve(ADA, Lane.LIVE, rest):
             pass
 

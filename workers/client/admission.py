@@ -21,8 +21,8 @@ ALWAYS_ADMITTED: Final = 100
 """Undecided events of one process below which none is refused: no queue to speak of."""
 
 UNDECIDED_LIMIT: Final = 20_000
-"""Undecided events of one process above which no authorization is accepted, whatever its deadline;
-at about 2 kB each."""
+"""Undecided events of one process, without those overtaken, above which no authorization is
+accepted, whatever its deadline; at about 2 kB each. What was overtaken is limited by platform."""
 
 _RATE_WINDOW_S: Final = 1.0
 _WAIT_SHARE: Final = 0.5  # Of the time left: the rate of decisions is not constant.
@@ -47,7 +47,6 @@ class Admission:
         # When the undecided events were submitted, in this order, without those overtaken. In a
         # dict, to find the first after many were removed takes as long as they are many.
         self._queue: Final[OrderedDict[Future[Any], float]] = OrderedDict()
-        self._undecided = 0  # With those overtaken.
         self._decided: Final[deque[float]] = deque()  # In the last second.
         self._tried_at = float("-inf")  # When the last authorizations were admitted.
 
@@ -60,10 +59,9 @@ class Admission:
         now = self._clock()
         bodies = _authorizations(batch)
         if bodies:
-            if self._undecided >= ALWAYS_ADMITTED:
+            if len(self._queue) >= ALWAYS_ADMITTED:
                 self._refuse_late(bodies, now)
             self._tried_at = now
-        self._undecided += len(batch)
         for item in batch:
             self._queue[item.outcome] = now
             item.outcome.add_done_callback(partial(self._note_outcome, item))
@@ -79,14 +77,14 @@ class Admission:
         return len(self._queue) * _RATE_WINDOW_S / len(decided)
 
     def _refuse_late(self, bodies: Sequence[Mapping[str, Any]], now: float) -> None:
-        if self._undecided >= UNDECIDED_LIMIT:
+        if len(self._queue) >= UNDECIDED_LIMIT:
             self._refuse()
         deadlines = [parse_time(body["decideBy"]) for body in bodies if body.get("decideBy")]
         at = self._now()
         left_s = min(
             ((deadline - at).total_seconds() for deadline in deadlines if deadline), default=None
         )
-        if left_s is None or len(self._queue) < ALWAYS_ADMITTED:
+        if left_s is None:
             return
         # Right after a quiet time the rate says nothing: there were few events to decide.
         queued_s = now - next(iter(self._queue.values()))
@@ -100,10 +98,9 @@ class Admission:
             self._refuse()
 
     def _refuse(self) -> None:
-        raise OverloadedError(f"{self._undecided} events are undecided")
+        raise OverloadedError(f"{len(self._queue)} events are undecided")
 
     def _note_outcome(self, item: Submission | MalformedSubmission, outcome: "Future[Any]") -> None:
-        self._undecided -= 1
         submitted = self._queue.pop(outcome, None)
         if outcome.cancelled() or outcome.exception() is not None:
             return
