@@ -115,10 +115,19 @@ class Authenticator:
         await self.count_failure(address, credential=None if stored is None else client_id)
         raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
 
-    async def session_stamp(self, client_id: str, *, address: str = "") -> bytes | None:
-        """Return the stamp of the token's secret, to begin a session with; None: there is none."""
-        stored = await self._current(client_id, address, b"")
-        return None if stored is None else stored.stamp
+    async def session_stamp(
+        self, client_id: str, secret: str | None = None, *, address: str = ""
+    ) -> bytes | None:
+        """Return the stamp of `secret`, to begin a session with; None: it is not the token's.
+
+        Without a secret, that of the token's current one.
+        """
+        if secret is None:
+            stored = await self._current(client_id, address, b"")
+            return None if stored is None else stored.stamp
+        presented = api_tokens.presented(self._keys, client_id, secret)
+        stored = await self._current(client_id, address, presented.digest)
+        return None if stored is None else stored.stamp_of(presented)
 
     async def session_token(
         self, client_id: str, stamp: bytes, *, address: str = ""

@@ -62,6 +62,16 @@ class StoredToken:
         """What changes with the secret, and tells nothing of it: for what ends when it changes."""
         return _stamp(self.secret_hash)
 
+    def stamp_of(self, presented: PresentedSecret) -> bytes | None:
+        """Return the stamp of the secret that `presented` is; None: it is not the token's.
+
+        That of a former secret ends when the secret does: see `has_stamp`.
+        """
+        for secret_hash in (self.secret_hash, self.former_secret_hash):
+            if secret_hash is not None and presented.proves(secret_hash):
+                return _stamp(secret_hash)
+        return None
+
     def has_stamp(self, stamp: bytes, at: datetime) -> bool:
         """Return whether `stamp` is that of a secret that counts at `at`, in constant time."""
         is_right = compare_digest(stamp, self.stamp)

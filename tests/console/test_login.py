@@ -303,6 +303,25 @@ def test_a_session_dies_with_the_secret_that_it_began_with(root: str, api: Api) 
         eventually(lambda: is_asked_to_log_in(visitor))
 
 
+def test_a_session_of_a_former_secret_ends_with_its_overlap(
+    root: str, api: Api, database_url: str
+) -> None:
+    issued = made(api.post("/tokens", {"name": "overlapping", "permissions": ["VIEW"]}))
+    tenant = replace(api.tenant, client_id=issued["clientId"], client_secret=issued["clientSecret"])
+    ok(api.post(f"/tokens/{issued['id']}/rotate-secret", {"overlapHours": 1}))
+    with Person(root) as visitor:
+        visitor.log_in(tenant)
+        shown(visitor.get(""))
+
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "UPDATE api_tokens SET former_secret_until = now() WHERE client_id = %s",
+                (issued["clientId"],),
+            )
+
+        eventually(lambda: is_asked_to_log_in(visitor))
+
+
 def test_a_log_out_ends_the_session_in_this_browser(person: Person) -> None:
     page = shown(person.get(""))
 

@@ -1,8 +1,8 @@
 """Sessions: a signed cookie that names an API token, and dies with the token's secret.
 
 The cookie holds no secret of the API, and nothing is stored: each request looks the token up. It
-ends after twelve hours, at the log-out, and with the token: when that is deleted, expires, or gets
-another secret.
+ends after twelve hours, at the log-out, and with the token: when that is deleted or expires, or
+when the secret that the session began with counts no more.
 """
 
 import binascii

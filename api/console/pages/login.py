@@ -33,6 +33,7 @@ from cardledger.schema.wire.errors import Code
 _MAX_PATH: Final = 2_048
 _MAX_TICKET: Final = 100
 _UNAUTHORIZED: Final = 401
+_WRONG: Final = "Unknown client id or wrong secret."
 _ENDED: Final = "This link was used, or is older than a minute. Log in with an API token."
 
 _log = structlog.get_logger()
@@ -71,15 +72,11 @@ async def log_in(request: Request) -> Response:
         )
         require(token, Permission.VIEW)
     except ApiError as error:
-        message = (
-            "Unknown client id or wrong secret."
-            if error.code is Code.UNAUTHORIZED
-            else error.message
-        )
+        message = _WRONG if error.code is Code.UNAUTHORIZED else error.message
         return await _form(
             request, after, status=error.status, message=message, client_id=client_id
         )
-    return await _begin(request, client_id, after)
+    return await _begin(request, client_id, after, secret=secret)
 
 
 @router.post(f"{ROOT}/logout")
@@ -123,17 +120,23 @@ async def _led_on(request: Request, after: str) -> Response | None:
     return redirect(_own_path(after))
 
 
-async def _begin(request: Request, client_id: str, after: str) -> Response:
+async def _begin(
+    request: Request, client_id: str, after: str, *, secret: str | None = None
+) -> Response:
+    """Begin a session that ends with `secret`; None: with the current secret of the token."""
     services = services_of(request)
-    stamp = await services.authenticator.session_stamp(client_id, address=address_of(request))
+    ended = _ENDED if secret is None else _WRONG
+    stamp = await services.authenticator.session_stamp(
+        client_id, secret, address=address_of(request)
+    )
     if stamp is None:
-        return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+        return await _form(request, after, status=_UNAUTHORIZED, message=ended)
     session = sessions.begin(client_id, stamp, at=services.clock())
     token = await services.authenticator.session_token(
         client_id, stamp, address=address_of(request)
     )
     if token is None:
-        return await _form(request, after, status=_UNAUTHORIZED, message=_ENDED)
+        return await _form(request, after, status=_UNAUTHORIZED, message=ended)
     require(token, Permission.VIEW)
     _log.info("console session begun", caller=public_id("Token", token.id))
     response = redirect(_own_path(after))
