@@ -8,10 +8,13 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.core.entries import ChartAccount
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import CURRENCIES
 
-_ROWS: Final = 2_000  # Some ten for each currency.
+_ROWS: Final = len(ChartAccount) * len(CURRENCIES)
+"""All that a platform can have: of each kind, in each currency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.entries import ChartAccount
+from cardledger.ledger.queries import trial_balance
 from cardledger.ledger.queries.console import journal
 from cardledger.schema.roles import Role
+from cardledger.schema.wire.common import CURRENCIES
 from tests.api.support import Api, new_tenant, ok, server
 from tests.command_process import run_command
 from tests.console.fields import Fields
 from tests.console.person import Person, command_of, shown
+from tests.console.snapshots import in_snapshot
 from tests.console.test_accounts import booked_on, main_of, named, words_of
 from tests.console.test_api_calls import document_of
 from tests.databases import as_role
@@ -372,3 +376,33 @@ def test_the_greatest_amounts_are_added_up(root: str, config: ApiConfig, databas
 
     assert "18,446,744,073,709,551,614" in page
     assert "18,446,744,073,709,551.614" in page
+
+
+def test_a_platform_with_every_currency_has_all_its_accounts(
+    config: ApiConfig, database_url: str
+) -> None:
+    platform = new_tenant(config.database_url).platform_id
+    kinds, currencies = [kind.value for kind in ChartAccount], list(CURRENCIES)
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO system_accounts (id, platform_id, currency, kind)"
+            " SELECT gen_random_uuid(), %s, currency, kind"
+            " FROM unnest(%s::text[]) AS currency, unnest(%s::text[]) AS kind"
+            " WHERE kind <> 'CUSTOMER' ON CONFLICT DO NOTHING",
+            [platform, currencies, kinds],
+        )
+        owner.execute(
+            "INSERT INTO trial_balances SELECT %s, currency, kind, 1, 1, 2, 0, 0, 2"
+            " FROM unnest(%s::text[]) AS currency, unnest(%s::text[]) AS kind",
+            [platform, currencies, kinds],
+        )
+
+    async def read(connection: AsyncConnection) -> tuple[int, int]:
+        chart = await journal._chart(connection, platform)
+        balances = await trial_balance.read(connection, platform_id=platform)
+        return len(chart), sum(len(each.balances) for each in balances.currencies)
+
+    accounts, balances = in_snapshot(config, platform, read)
+
+    assert accounts == (len(kinds) - 1) * len(currencies)
+    assert balances == len(kinds) * len(currencies)

@@ -42,7 +42,7 @@ from cardledger.ledger.storage.places import Place
 from cardledger.ledger.storage.snapshot_connections import limited
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.common import public_id
+from cardledger.schema.wire.common import CURRENCIES, public_id
 
 Kind = ChartAccount
 """The accounts of the chart; CUSTOMER: all accounts of customers and of the platform itself."""
@@ -61,7 +61,8 @@ _LAST: Final = (2**31 - 1, 2**15 - 1)  # No row of a moment comes after this seq
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LONGEST_SPAN: Final = timedelta(days=30)  # At the beginning of a page.
 _LAST_ID: Final = Id(b"\xff" * 16)
-_SYSTEM_ACCOUNTS: Final = 2_000  # Some ten for each currency.
+_SYSTEM_ACCOUNTS: Final = (len(ChartAccount) - 1) * len(CURRENCIES)
+"""All that a platform can have: of each kind but CUSTOMER, in each currency."""
 
 _ID: Final = tables.entries.c.subject_id.type
 
