@@ -1,5 +1,6 @@
 """Figures beside the rows of other platforms: read up to a limit, which they then say."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -17,9 +18,11 @@ from cardledger.ledger.queries.console.platform_figures import Depth
 from cardledger.ledger.queries.console.platform_rates import INTERVAL_S, Counted
 from cardledger.ledger.storage.ids import first_id_at, new_id
 from cardledger.schema.ids import Id
-from tests.api.support import new_tenant
+from tests.api.support import new_tenant, server
+from tests.console.person import Person, shown
 from tests.console.rows import DELIVERY, INBOX, OUTCOMES, REJECTION
 from tests.console.snapshots import in_snapshot
+from tests.console.test_accounts import words_of
 
 NOW: Final = datetime.now(UTC)
 
@@ -213,6 +216,42 @@ def test_the_age_of_a_backlog_is_that_of_its_oldest_message_in_any_queue(
     assert unknown.is_older
     assert unknown.since is not None
     assert unknown.since > oldest
+
+
+def test_overview_and_system_say_what_is_not_known_of_a_queue(
+    config: ApiConfig,
+    crowded: tuple[Id, Id],  # noqa: ARG001 - their messages
+    database_url: DatabaseUrl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform_figures, "ROW_LIMIT", 2)
+    monkeypatch.setattr(platform_figures, "QUEUE_ROWS", 1)
+    tenant = new_tenant(config.database_url)
+    an_hour_old = INBOX.replace("now()", "now() - interval '1 hour'")
+    in_another_queue = an_hour_old.replace("VALUES (0, 0,", "VALUES (0, 5,")
+
+    with (
+        psycopg.connect(database_url, autocommit=True) as owner,
+        server(config) as root,
+        Person(root) as visitor,
+    ):
+        visitor.log_in(tenant)
+        unknown = live_queue(shown(visitor.get("/system")))
+        owner.execute(in_another_queue, [new_id(), new_id(), tenant.platform_id, "figures"])
+        older = live_queue(shown(visitor.get("/system")))
+        on_overview = live_queue(shown(visitor.get("")))
+        owner.execute("DELETE FROM inbox WHERE platform_id = %s", [tenant.platform_id])
+
+    assert unknown == "at least 0 not known"
+    assert re.fullmatch(r"at least \d at least \d+ \w+", older)
+    assert on_overview == older
+
+
+def live_queue(page: str) -> str:
+    """Return what a page says of the queue of live events."""
+    found = re.search(r"inbox, live</[a-z]+>(.*?)</(?:tr|div)>", page, re.DOTALL)
+    assert found is not None
+    return words_of(found[1])
 
 
 def test_rates_that_cannot_be_read_in_time_leave_the_rest_and_are_read_in_part_next(
