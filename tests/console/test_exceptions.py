@@ -184,6 +184,24 @@ def test_a_later_debt_of_the_same_purchase_is_another_deposit(person: Person, ap
     assert (account["balance"]["amount"], account["owedAmount"]["amount"]) == (0, 0)
 
 
+def test_a_deposit_that_did_not_pay_is_followed_by_another_of_its_amount(
+    person: Person, api: Api
+) -> None:
+    card = api.active_card(balance=2_500)["id"]
+    purchase = str(api.authorize(card, 1_000)["id"])
+    api.clear(card, purchase, 4_000)
+    path = f"/exceptions/{purchase}/fund"
+    first = fields(person, shown(person.get(path)))
+    api.clear(card, purchase, int(first["amount"]))  # Before the first deposit is confirmed.
+    assert person.post(path, first).status_code == 303
+
+    second = fields(person, shown(person.get(path)))
+    assert person.post(path, second).status_code == 303
+
+    assert first["amount"] == second["amount"] == "1500"
+    assert ok(api.get(f"/transactions/{purchase}"))["owedAmount"]["amount"] == 0
+
+
 def test_the_largest_deposit_is_made_again_when_more_is_missing(
     person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,8 @@ _FUND_NOTE: Final = (
     " with all that is before it in the queue, are of this page."
 )
 _KEY: Final = re.compile(
-    r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})", re.ASCII
+    r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})-[0-9]{1,19}",
+    re.ASCII,
 )
 
 router = console_router()
@@ -176,11 +177,12 @@ def _deposit_of(missing: int) -> int:
 def _key_of(owing: OpenException, missing: int) -> str:
     """Return the Idempotency-Key of the deposit for a debt: the same on all forms that are of it.
 
-    A debt is one of a purchase since an event, for which so much is missing. After a deposit that
-    was the largest possible, less is missing: the next deposit is another one.
+    A debt is one of a purchase since an event, for which so much is missing after so many entries
+    on the account. A deposit that did not pay it, as the largest possible one or where more was
+    owed by then, is such an entry: the next deposit is another one, even where as much is missing.
     """
     since = f"{owing.since.astimezone(UTC):%Y%m%dT%H%M%S%f}"
-    return f"console-fund-{owing.resource.id}-{since}-{missing}"
+    return f"console-fund-{owing.resource.id}-{since}-{missing}-{owing.account_version}"
 
 
 async def _open_exception(

@@ -32,7 +32,8 @@ class OpenException:
     `event` is what the network sent, rather than the pull that it led to; `source` and `reference`
     are None when a timer or the ledger itself sent the event. `ahead_count` debts of `ahead_amount`
     are paid first; both are None when these are more than `QUEUE_LIMIT`. `due` is what the account
-    is asked for, in one amount each. Amounts are minor units of `currency`.
+    is asked for, in one amount each. Amounts are minor units of `currency`. `account_version` is
+    the number of entries on the account.
     """
 
     resource: CardTransactionResource
@@ -44,6 +45,7 @@ class OpenException:
     ahead_amount: int | None
     due: int
     available: int
+    account_version: int
     account_status: str
 
     @property
@@ -91,8 +93,8 @@ _COLUMNS: Final = ", ".join(f"t.{column}" for column in COLUMNS)
 
 # The events of a purchase before the pulls that they led to.
 _PAGE: Final = f"""
-    SELECT e.kind, o.source, o.reference, q.ahead_count, q.ahead_amount, a.balance, a.status,
-        {_COLUMNS}, u.platform_customer_id
+    SELECT e.kind, o.source, o.reference, q.ahead_count, q.ahead_amount, a.balance, a.version,
+        a.status, {_COLUMNS}, u.platform_customer_id
     FROM (
         SELECT * FROM card_transactions
         WHERE platform_id = :platform_id AND debt_since IS NOT NULL AND status = 'EXCEPTION'
@@ -165,7 +167,7 @@ def _id(name: str, key: Id) -> BindParameter[Any]:
 
 
 def _exception(row: Sequence[Any]) -> OpenException:
-    kind, source, reference, ahead_count, ahead_amount, balance, status, *columns = row
+    kind, source, reference, ahead_count, ahead_amount, balance, version, status, *columns = row
     roll_up = from_row(columns)
     assert roll_up.debt_since is not None, "the statement selects debts"
     is_long = ahead_count > QUEUE_LIMIT
@@ -179,5 +181,6 @@ def _exception(row: Sequence[Any]) -> OpenException:
         ahead_amount=None if is_long else int(ahead_amount),
         due=roll_up.state.open_pull + roll_up.state.unpaid,
         available=balance,
+        account_version=version,
         account_status=status,
     )
