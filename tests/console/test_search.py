@@ -205,6 +205,42 @@ def test_a_rejected_event_is_found_by_its_key(
     assert f"Rejection:{other}" not in page
 
 
+def test_an_event_that_was_parked_before_its_card_transaction_existed_is_found(
+    person: Person, api: Api
+) -> None:
+    card, reference = api.active_card(), f"parked-{new_id()}"
+    event = {
+        "type": "AUTHORIZATION_REVERSAL",
+        "source": "visa",
+        "reference": reference,
+        "issuerTransactionToken": reference,
+        "cardId": card["id"],
+        "amount": 100,
+        "currency": "USD",
+    }
+    first = {"type": "AUTHORIZATION", "reference": f"{reference}-first"}
+
+    [outcome] = api.http.post(f"{api.root}/network-events", json=[event]).json()
+    [parked] = [
+        each
+        for each in ok(api.get("/parked-events", limit=100))["data"]
+        if each["reference"] == reference
+    ]
+    waiting = shown(person.get("/search", q=f"visa {reference}"))
+    [address] = addresses_in(waiting)
+    found = ok(api.http.get(address))
+    [authorized] = api.http.post(f"{api.root}/network-events", json=[event | first]).json()
+    applied = shown(person.get("/search", q=f"visa {reference}"))
+
+    assert (outcome["outcome"], authorized["outcome"]) == ("PARKED", "APPLIED")
+    assert "by its event, which is parked" in waiting
+    assert found["id"] == parked["id"]
+    assert "Not found" not in waiting + applied
+    assert parked["id"] not in applied
+    assert f'href="/console/customers/{card["cardholderId"]}"' in applied
+    assert "which was parked before its card transaction existed" in applied
+
+
 def test_what_the_search_does_not_look_for_is_named_with_its_address_in_the_api(
     person: Person, api: Api
 ) -> None:

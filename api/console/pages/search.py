@@ -30,6 +30,7 @@ _IN_THE_API: Final = {
     "WebhookDelivery": "/webhooks/deliveries",
     "WebhookEndpoint": "/webhooks/endpoints",
     "Rejection": "/rejections",
+    "ParkedEvent": "/parked-events",
 }
 """Everything that is found, by its path in the API."""
 
@@ -55,7 +56,7 @@ NOT_SEARCHED: Final[dict[str, tuple[str, ...]]] = {
     "Verification": ("/verifications/{id}",),
     "Webhook": (),
 }
-"""What the search does not look for, by the paths of the API that have it."""
+"""What the search does not look for by its id, by the paths of the API that have it."""
 
 router = console_router()
 
@@ -68,8 +69,10 @@ async def find(
     async with call.snapshot() as connection:
         found = await search.find(connection, platform_id=call.platform_id, query=q)
     hits = [(hit, _page_of(hit), _address_of(request, hit)) for hit in found.hits]
-    if len(hits) == 1 and hits[0][1] is not None and not found.has_more_cards:
-        return redirect(hits[0][1])
+    if len(hits) == 1 and not found.has_more_cards:
+        [(hit, path, _)] = hits
+        if path is not None and not hit.is_owner:  # Of an owner, the list says why it is there.
+            return redirect(path)
     return await rendering.page(
         request,
         "search.html",

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
+from cardledger.schema.wire.outcomes import OutcomeType
 
 HIT_LIMIT: Final = 20
 """What one search returns at most."""
@@ -61,6 +62,10 @@ NEEDS_MORE: Final = (
     " `token Card:…`. The last four digits of a card need their customer: `4242 Customer:…`. An"
     " event is found by its source and reference: `visa 8123`."
 )
+_WAS_PARKED: Final = (
+    "event, which was parked before its card transaction existed, and is applied by now: see the"
+    " card transactions of the customer"
+)
 NOT_ALL_TRIED: Final = (
     f"A text with more than {SPLIT_LIMIT} blanks is split at the first and last ones only: for an"
     " event, search for its `CardTransaction:…` instead."
@@ -69,11 +74,15 @@ NOT_ALL_TRIED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A resource of the platform, by its public id; `by` says what the text named."""
+    """A resource of the platform, by its public id; `by` says what the text named.
+
+    `is_owner`: it is the owner of what the text named, which itself has no page or is not known.
+    """
 
     resource: str
     key: Id
     by: str
+    is_owner: bool = False
 
     @property
     def name(self) -> str:
@@ -118,6 +127,7 @@ async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> F
     has_more_cards = False
     if splits:
         hits += [hit async for hit in _by_event(connection, platform_id, splits)]
+        hits += [hit async for hit in _by_parked_event(connection, platform_id, splits)]
         within, has_more_cards = await _within(connection, platform_id, splits)
         hits += within
     hits = list({(hit.resource, hit.key): hit for hit in hits}.values())
@@ -220,6 +230,38 @@ async def _by_event(
     )
     for found in rows:
         yield Hit(resource="Rejection", key=found, by="event, which was rejected")
+
+
+async def _by_parked_event(
+    connection: AsyncConnection, platform_id: Id, keys: Sequence[tuple[str, str]]
+) -> AsyncIterator[Hit]:
+    """Yield the events with one of `keys` that were parked before their purchase existed.
+
+    The outcome of such an event names no purchase, and no index leads from the event to the one
+    that it was applied to: then its customer is found.
+    """
+    columns, parked = tables.outcomes.c, tables.parked.c
+    waiting = (  # Not a join, which might read all parked events of the platform.
+        select(parked.id)
+        .where(parked.platform_id == columns.platform_id, parked.id == columns.message_id)
+        .limit(1)
+        .scalar_subquery()
+    )
+    rows = await connection.execute(
+        select(columns.customer_id, waiting)
+        .where(
+            tuple_(columns.source, columns.reference).in_(keys),
+            columns.platform_id == platform_id,
+            columns.subject_id.is_(None),
+            columns.outcome == OutcomeType.PARKED.value,
+        )
+        .limit(HIT_LIMIT + 1)
+    )
+    for customer_id, parked_id in rows:
+        if parked_id is not None:
+            yield Hit(resource="ParkedEvent", key=parked_id, by="event, which is parked")
+        else:
+            yield Hit(resource="Customer", key=customer_id, by=_WAS_PARKED, is_owner=True)
 
 
 async def _within(
