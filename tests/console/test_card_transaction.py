@@ -1,8 +1,10 @@
 """Card transactions as HTML: the list with its filters, and one with its picture and messages."""
 
-import asyncio
 import json
 import re
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from html import escape, unescape
 
 import psycopg
@@ -511,10 +513,9 @@ def test_the_command_makes_the_request_of_the_page(
     assert "The API returns every event" not in page
 
 
-def test_ten_thousand_events_are_shown_in_pages(
-    person: Person, database_url: DatabaseUrl, api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    purchase = api.authorize(api.active_card()["id"], 1_000)["id"]
+def with_many_events(database_url: str, api: Api) -> str:
+    """Return a new card transaction with `MANY` events."""
+    purchase = str(api.authorize(api.active_card()["id"], 1_000)["id"])
     key = purchase.removeprefix("CardTransaction:")
     with psycopg.connect(database_url) as owner:
         owner.execute(
@@ -525,6 +526,13 @@ def test_ten_thousand_events_are_shown_in_pages(
             " WHERE card_transaction_id = %s AND sequence = 1",
             [MANY, key],
         )
+    return purchase
+
+
+def test_ten_thousand_events_are_shown_in_pages(
+    person: Person, database_url: DatabaseUrl, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purchase = with_many_events(database_url, api)
 
     last = shown(person.get(f"/card-transactions/{purchase}"))
     middle = shown(person.get(f"/card-transactions/{purchase}", asOf=5_000))
@@ -545,20 +553,37 @@ def test_ten_thousand_events_are_shown_in_pages(
     assert events(capped) == [str(number) for number in range(51, 61)]
 
 
-def test_events_are_folded_in_a_thread_without_a_connection(
-    person: Person, stories: Stories, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("root")  # For its worker.
+def test_long_histories_of_a_platform_are_folded_one_by_one_beside_other_requests(
+    config: ApiConfig, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fold, has_loop = purchase_history.fold, list[bool]()
+    fold, watch, running = purchase_history.fold, LoopWatch(), list[int]()
+    beside, threads = list[int](), set[int]()
 
-    def noted(read_rows: UnfoldedHistory) -> PurchaseHistory:
-        has_loop.append(asyncio._get_running_loop() is not None)
-        return fold(read_rows)
+    def noted(read_rows: UnfoldedHistory) -> Generator[None, None, PurchaseHistory]:
+        beside.append(len(running))
+        threads.add(threading.get_ident())
+        running.append(1)
+        try:
+            return (yield from fold(read_rows))
+        finally:
+            running.pop()
 
     monkeypatch.setattr(purchase_history, "fold", noted)
+    tenant = new_tenant(config.database_url)
+    with server(config, watch=watch) as url, Api(url, tenant) as api, Person(url) as viewer:
+        viewer.log_in(tenant)
+        path = f"/card-transactions/{with_many_events(database_url, api)}"
+        shown(viewer.get(path))  # Compiles the template.
 
-    shown(person.get(f"/card-transactions/{stories.tip}"))
+        with ThreadPoolExecutor(4) as pool:
+            pages = list(pool.map(lambda _: shown(viewer.get(path)), range(4)))
+        watch.assert_not_blocked_by(lambda: shown(viewer.get(path)))
 
-    assert has_loop == [False]
+    assert {events(page)[-1] for page in pages} == {str(MANY)}
+    assert len(beside) >= 6
+    assert set(beside) == {0}
+    assert len(threads) == 1
 
 
 # --- the list -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
+from cardledger.api.console.histories import folded
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Amount, Filters, Moment, NamedAmount
@@ -153,7 +154,7 @@ async def _shown(
         attempts = await deliveries.latest_attempts(
             connection, [delivery.id for delivery in webhooks.items], limit=_ATTEMPTS
         )
-    history = await to_thread(purchase_history.fold, events)
+    history = await folded(call, events)
     messages = await to_thread(purchase_messages.parse, unparsed)
     name = public_id("CardTransaction", card_transaction_id)
     return await rendering.page(

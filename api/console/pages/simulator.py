@@ -1,6 +1,5 @@
 """Simulator: cardholders, and a form for every operation of the sandbox on a card."""
 
-from asyncio import to_thread
 from collections.abc import Sequence
 from typing import Annotated, Final
 from urllib.parse import urlencode
@@ -13,6 +12,7 @@ from cardledger.api.console.access import forms, refusals
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
 from cardledger.api.console.access.refusals import form_on
+from cardledger.api.console.histories import folded
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.html.rendering import ApiCall
 from cardledger.api.console.lists.filters import Filters
@@ -263,7 +263,7 @@ async def _card_page(
             )
             if events is None or events.resource.card_id != card_id:
                 raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
-    history = None if events is None else await to_thread(purchase_history.fold, events)
+    history = None if events is None else await folded(call, events)
     name = public_id("Card", card_id)
     return await rendering.page(
         request,

@@ -1,6 +1,5 @@
 """Stories of the simulator, played step by step beside the picture that they draw."""
 
-from asyncio import to_thread
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -13,6 +12,7 @@ from cardledger.api.console.access import forms, sessions
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
 from cardledger.api.console.access.refusals import form_on
+from cardledger.api.console.histories import folded
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.routing import console_router, failure, redirect
@@ -127,7 +127,7 @@ async def show(
         or events.resource.account_id != query.account
     ):
         raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
-    history = await to_thread(purchase_history.fold, events)
+    history = await folded(call, events)
     purchase = public_id("CardTransaction", query.purchase)
     run = Run(
         id=query.run,

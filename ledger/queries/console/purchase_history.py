@@ -3,10 +3,11 @@
 The events are folded with the rules' own `evolve`, so that what is shown at an event is what the
 engine decided on. One statement reads the five columns that the fold needs, of the first
 `FOLD_LIMIT` events; only the events of a page are joined with their messages and explained. Folding
-takes no connection, and ten thousand events a fifth of a second: in a thread, not in an event loop.
+takes no connection, and ten thousand events a fifth of a second: in steps, between which an event
+loop goes on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,15 +145,17 @@ async def read(
     )
 
 
-def fold(read_rows: UnfoldedHistory) -> PurchaseHistory:
-    """Return the history that was read; takes a processor, and may run in a thread."""
-    facts = [from_row(row) for row in read_rows.rows]
-    folded = _fold(facts, as_of=read_rows.as_of, first=read_rows.first, last=read_rows.last)
+def fold(read_rows: UnfoldedHistory) -> Generator[None, None, PurchaseHistory]:
+    """Return the history that was read, in a step for each event."""
+    facts = map(from_row, read_rows.rows)
+    folded = yield from _fold(
+        facts, as_of=read_rows.as_of, first=read_rows.first, last=read_rows.last
+    )
     currency = read_rows.resource.held_amount.currency.code
     explained_events = explained(read_rows.stored, currency, folded.before_page)
     return PurchaseHistory(
         resource=read_rows.resource,
-        event_count=len(facts),
+        event_count=len(read_rows.rows),
         is_capped=read_rows.is_capped,
         as_of=read_rows.as_of,
         figures=folded.figures,
@@ -184,7 +187,9 @@ class _Folded:
     accounts: frozenset[str]
 
 
-def _fold(facts: Sequence[events.Event], *, as_of: int, first: int, last: int) -> _Folded:
+def _fold(
+    facts: Iterable[events.Event], *, as_of: int, first: int, last: int
+) -> Generator[None, None, _Folded]:
     balances, greatest, accounts = _NOTHING, 0, set[str]()
     before_page = UNKNOWN
     page: list[tuple[Balances, Balances, Figures]] = []
@@ -203,6 +208,7 @@ def _fold(facts: Sequence[events.Event], *, as_of: int, first: int, last: int) -
         if sequence == as_of:
             figures, reason, shown = explain.figures(after), explain.reason(after), moved
         balances = moved
+        yield
     return _Folded(
         figures=figures,
         reason=reason,
