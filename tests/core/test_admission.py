@@ -101,6 +101,44 @@ async def test_an_authorization_that_would_wait_too_long_is_refused() -> None:
 
 
 @in_a_loop
+async def test_what_would_be_refused_is_refused_before_it_is_read() -> None:
+    """At twice the capacity, the process had no time left for what it had admitted."""
+    queue = Queue()
+    await queue.fill(1.5)
+    soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+    late = {"type": "AUTHORIZATION", "decideBy": soon}  # Nothing else of it is looked at.
+
+    with pytest.raises(OverloadedError):
+        queue.admission.refuse_unread([late])
+    with pytest.raises(OverloadedError):
+        queue.admission.refuse_unread([late, late])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"type": "CLEARING"},
+        {"type": "AUTHORIZATION"},
+        {"type": "AUTHORIZATION", "decideBy": "soon"},
+        {"type": "AUTHORIZATION", "decideBy": "2026-01-01T00:00:00"},
+        {"type": "AUTHORIZATION", "decideBy": 2},
+        {"type": ["AUTHORIZATION"]},
+        {},
+        None,
+        "AUTHORIZATION",
+    ],
+)
+def test_what_cannot_be_judged_unread_is_read(other: object) -> None:
+    @in_a_loop
+    async def judge() -> None:
+        queue = Queue()
+        await queue.fill(1.5)
+        queue.admission.refuse_unread([other])
+
+    judge()
+
+
+@in_a_loop
 async def test_the_time_left_is_counted_by_the_clock_of_postgresql() -> None:
     """By the clock of the process, one 20 s ahead refused authorizations that were in time."""
     queue = Queue()

@@ -13,6 +13,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
+from typing_extensions import TypeIs
+
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
 from cardledger.workers.client.errors import OverloadedError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
@@ -66,6 +68,18 @@ class Admission:
             self._queue[item.outcome] = now
             item.outcome.add_done_callback(partial(self._note_outcome, item))
 
+    def refuse_unread(self, events: Sequence[object]) -> None:
+        """Refuse `events` as `admit` would do, before they are read: that takes longer.
+
+        At several times the capacity, a process that validates what it refuses has no time left for
+        what it has admitted. Raises: OverloadedError.
+        """
+        if len(self._queue) < ALWAYS_ADMITTED:
+            return
+        bodies = [event for event in events if _is_authorization(event)]
+        if len(bodies) == len(events):
+            self._refuse_late(bodies, self._clock())
+
     def wait_s(self) -> float:
         """Return how long an event that comes now will wait, in seconds."""
         now = self._clock()
@@ -79,7 +93,7 @@ class Admission:
     def _refuse_late(self, bodies: Sequence[Mapping[str, Any]], now: float) -> None:
         if len(self._queue) >= UNDECIDED_LIMIT:
             self._refuse()
-        deadlines = [parse_time(body["decideBy"]) for body in bodies if body.get("decideBy")]
+        deadlines = [_deadline(body.get("decideBy")) for body in bodies]
         at = self._now()
         left_s = min(
             ((deadline - at).total_seconds() for deadline in deadlines if deadline), default=None
@@ -120,6 +134,21 @@ class Admission:
             if self._queue[first] >= before:
                 return
             del self._queue[first]
+
+
+def _is_authorization(event: object) -> TypeIs[Mapping[str, Any]]:
+    kind = event.get("type") if isinstance(event, Mapping) else None
+    return isinstance(kind, str) and kind in AUTHORIZATIONS
+
+
+def _deadline(decide_by: object) -> datetime | None:
+    """Return the deadline that an event names; None when it names none, or an invalid one."""
+    if not isinstance(decide_by, str):
+        return None
+    try:
+        return parse_time(decide_by)
+    except ValueError:
+        return None
 
 
 def _authorizations(

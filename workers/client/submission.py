@@ -315,8 +315,10 @@ class Client:
 
         For `submit`, which is this and `reported`. Raises: UnavailableError.
         """
-        of_platform = _id(platform_id)
-        batch = [parsing.parse(event, of_platform, lane) for event in events]
+        of_platform, sent = _id(platform_id), list(events)
+        if lane is Lane.LIVE:
+            self._admission.refuse_unread(sent)
+        batch = [parsing.parse(event, of_platform, lane) for event in sent]
         self._queue(batch, lane)
         return batch
 
