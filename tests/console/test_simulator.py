@@ -1,7 +1,6 @@
 """The simulator: cardholders, stories, and a form for every operation of the sandbox."""
 
 import re
-from dataclasses import replace
 from html import unescape
 from urllib.parse import urlsplit
 
@@ -13,7 +12,7 @@ from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
 from cardledger.api.console.simulator import operations, stories
-from tests.api.support import Api, new_tenant, ok, server
+from tests.api.support import Api, new_tenant, ok
 from tests.console.fields import Fields
 from tests.console.person import Person, shown
 from tests.console.test_accounts import main_of
@@ -465,19 +464,3 @@ def test_a_form_of_a_session_that_has_ended_plays_nothing(person: Person) -> Non
     person.post("/logout", {"form_token": form["form_token"]})
 
     assert "session has ended" in shown(person.post(f"{SIMULATOR}/stories/tip", form), 403)
-
-
-def test_without_a_sandbox_there_is_no_simulator(config: ApiConfig, api: Api) -> None:
-    with server(replace(config, sandbox=False)) as root, Person(root) as visitor:
-        visitor.log_in(api.tenant)
-        front = shown(visitor.get(""))
-        token = visitor.hidden(front, "form_token")
-        form = {"form_token": token, "idempotency_key": forms.new_key()}
-        paths = [SIMULATOR, f"{SIMULATOR}/stories/tip", f"{SIMULATOR}/cards/Card:x"]
-
-        read = [visitor.get(path).status_code for path in paths]
-        sent_to = [visitor.post(path, form).status_code for path in paths]
-
-    assert "imulator" not in front
-    assert read == [404] * 3
-    assert sent_to == [404] * 3
