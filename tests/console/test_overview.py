@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Final
 from unittest.mock import Mock
 
 import psycopg
@@ -13,8 +14,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from cardledger.api.app import ApiConfig
+from cardledger.api.console import navigation, shared_results
 from cardledger.api.console import routing as console_routing
-from cardledger.api.console import shared_results
+from cardledger.api.console.access import forms
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.http import errors as http_errors
 from cardledger.embedded.servers import DatabaseUrl
@@ -25,6 +27,8 @@ from tests.console.stories import Stories, play
 from tests.console.test_accounts import main_of
 from tests.proxy import proxy_to, through
 from tests.waiting import eventually
+
+EVERY_PART: Final = dict.fromkeys((*navigation.PARTS, *navigation.HOLDERS, *navigation.BOOKS))
 
 
 @pytest.fixture(scope="module")
@@ -261,10 +265,23 @@ def test_slow_pages_of_a_platform_leave_a_connection_to_others(
 
 def test_without_redis_pages_work(config: ApiConfig, api: Api) -> None:
     away = replace(config, redis_url=f"redis://127.0.0.1:{closed_port()}/0")
+    card = api.active_card()["id"]
     with server(away) as root, Person(root) as visitor:
         visitor.log_in(api.tenant)
 
-        assert "Overview" in shown(visitor.get(""))
+        pages = {part: shown(visitor.http.get(part.path)) for part in EVERY_PART}
+        form = {
+            "form_token": visitor.hidden(pages[navigation.SIMULATOR], "form_token"),
+            "idempotency_key": forms.new_key(),
+            "amount": "1.00 USD",
+            "descriptor": "WITHOUT REDIS",
+        }
+        pressed = visitor.post(f"/simulator/cards/{card}/authorization", form)
+        listed = shown(visitor.get("/card-transactions"))
+
+    assert [part.title for part, page in pages.items() if part.title not in main_of(page)] == []
+    assert pressed.status_code == 303, pressed.text
+    assert "WITHOUT REDIS" in listed
 
 
 @pytest.mark.parametrize(
