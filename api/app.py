@@ -19,7 +19,7 @@ from cardledger.api.background.customer_uploads import CustomerUploads
 from cardledger.api.background.upkeep import Upkeep
 from cardledger.api.console import application as console
 from cardledger.api.console import services as console_services
-from cardledger.api.console import shown_settings
+from cardledger.api.console import shown_settings, too_slow
 from cardledger.api.console.html.headers import ConsoleHeaders
 from cardledger.api.console.mode import OFF as CONSOLE_OFF
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
@@ -234,9 +234,14 @@ def create_app(
     app.state.scrapes = Scrapes(counted.OF_API)
     errors.install(app)
     hide_tokens_in_access_log()
-    app.add_middleware(TimeLimit, limit_s=config.reply_timeout_s + GRACE_S)
+    has_console = config.console.mode is not ConsoleMode.OFF
+    app.add_middleware(
+        TimeLimit,
+        limit_s=config.reply_timeout_s + GRACE_S,
+        answer_of=too_slow.answer_of if has_console else None,
+    )
     app.add_middleware(Edge)  # Outside the limit: it logs what that ends.
-    if config.console.mode is not ConsoleMode.OFF:
+    if has_console:
         app.add_middleware(ConsoleHeaders)
     return app
 

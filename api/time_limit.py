@@ -36,20 +36,42 @@ def untimed(scope: Scope) -> AbstractContextManager[None]:
 class TimeLimit:
     """Wraps the application; a request that takes too long gets a 503."""
 
-    def __init__(self, app: ASGIApp, *, limit_s: float) -> None:
-        """Give every request `limit_s`, without the time that its caller takes to send it."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limit_s: float,
+        answer_of: Callable[[Scope], ASGIApp | None] | None = None,
+    ) -> None:
+        """Give every request `limit_s`, without the time that its caller takes to send it.
+
+        `answer_of` returns what sends the 503 of a request; None: it is an error of the API.
+        """
         self._app: Final = app
         self._limit_s: Final = limit_s
+        self._answer_of: Final = answer_of or _no_answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        await _Limited(scope, receive, send, self._limit_s).run(self._app)
+        limited = _Limited(scope, receive, send, self._limit_s, self._answer_of)
+        await limited.run(self._app)
+
+
+def _no_answer(_: Scope) -> ASGIApp | None:
+    return None
 
 
 class _Limited:
     """One request and its limit; no time passes while it is being received."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limit_s: float) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        limit_s: float,
+        answer_of: Callable[[Scope], ASGIApp | None],
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task: Final = task
@@ -57,6 +79,7 @@ class _Limited:
         self._scope: Final = scope
         self._receive: Final = receive
         self._send: Final = send
+        self._answer_of: Final = answer_of
         self._left_s = limit_s
         self._resumed_at = 0.0
         self._pauses = 1  # It has not begun.
@@ -117,9 +140,12 @@ class _Limited:
     def _end(self) -> None:
         self._timer = None
         counted.refuse(counted.Refusal.TOO_SLOW)
-        response = error_response(_too_slow(self._scope))
-        self._answer = self._loop.create_task(response(self._scope, self._receive, self._send))
+        answer = self._answer_of(self._scope) or error_response(_too_slow(self._scope))
+        self._answer = self._loop.create_task(self._respond(answer))
         self._task.cancel()
+
+    async def _respond(self, answer: ASGIApp) -> None:
+        await answer(self._scope, self._receive, self._send)
 
 
 def _too_slow(scope: Scope) -> ApiError:

@@ -6,12 +6,14 @@ import httpx2
 import psycopg
 import pytest
 
+from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
+from cardledger.api.console.access import forms
 from cardledger.api.console.html.headers import HEADERS
 from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, refused, server
-from tests.console.person import Person
+from tests.console.person import Person, shown
 
 
 def has_all_headers(response: httpx2.Response) -> bool:
@@ -44,21 +46,38 @@ def test_a_head_that_is_too_large(person: Person) -> None:
     assert all(map(has_all_headers, answers))
 
 
-def test_a_page_that_is_not_answered_in_time(
+def test_what_is_not_answered_in_time_is_a_page(
     config: ApiConfig, api: Api, database_url: DatabaseUrl
 ) -> None:
+    form_path = f"/simulator/cards/{api.active_card()['id']}"
     with (
-        server(replace(config, reply_timeout_s=0.1)) as root,
+        server(replace(config, reply_timeout_s=0.5)) as root,
         Person(root) as visitor,
         psycopg.connect(database_url) as owner,
     ):
         visitor.log_in(api.tenant)
-        owner.execute("LOCK TABLE card_transactions IN ACCESS EXCLUSIVE MODE")
-        answer = visitor.get("/card-transactions")
+        form = {
+            "form_token": visitor.hidden(shown(visitor.get(form_path)), "form_token"),
+            "idempotency_key": forms.new_key(),
+            "amount": "1.00 USD",
+            "descriptor": "SLOW SHOP",
+        }
+        owner.execute("LOCK TABLE card_transactions, cards IN ACCESS EXCLUSIVE MODE")
+        read = visitor.get("/card-transactions")
+        sent = visitor.post(f"{form_path}/authorization", form)
+        program = visitor.http.get(f"{BASE_PATH}/cards", auth=credentials_of(api))
         owner.rollback()
 
-    refused(answer, 503, "SERVICE_UNAVAILABLE")
-    assert has_all_headers(answer)
+    assert "The database does not answer in time. Reload the page" in shown(read, 503)
+    assert "send the same form again: it is applied once" in shown(sent, 503)
+    assert read.headers["x-request-id"] in read.text
+    assert "SLOW SHOP" in sent.text
+    assert all(map(has_all_headers, (read, sent)))
+    refused(program, 503, "SERVICE_UNAVAILABLE")
+
+
+def credentials_of(api: Api) -> tuple[str, str]:
+    return api.tenant.client_id, api.tenant.client_secret
 
 
 def test_the_rest_of_the_api_has_headers_of_its_own(root: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cardledger.api.console import ROOT
+from cardledger.api.console import is_below_root
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -23,13 +23,11 @@ HEADERS: Final = {
     "X-Robots-Tag": "noindex",
 }
 
-_BELOW: Final = f"{ROOT}/"
-
 
 class ConsoleHeaders:
     """Wraps the application; each answer below the path of the console has its headers.
 
-    Also those that no page gives: a method that is not allowed, a time limit, another site's form.
+    Also those that no page gives: a method that is not allowed, another site's form.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -38,8 +36,7 @@ class ConsoleHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        path = scope.get("path", "")
-        if path != ROOT and not path.startswith(_BELOW):
+        if not is_below_root(scope.get("path", "")):
             await self._app(scope, receive, send)
             return
 
