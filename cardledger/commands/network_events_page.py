@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cardledger.api.ingestion.bodies import MAX_BODY, MAX_EVENTS, NDJSON, PATH
-from cardledger.api.ingestion_limits import LIVE_EVENTS, RECENT_S, UNDECIDED
+from cardledger.api.ingestion_limits import LIVE_EVENTS, RECENT_S, UNDECIDED, UNDECIDED_IN_ALL
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.wire.network_event_schema import EXAMPLES, json_schema
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, EVENT_MEANINGS, EventType
@@ -139,7 +139,8 @@ no outcome.
 - `wait=false` and look-ups answer no network: what they return may be later than `decideBy`.
 - The first token of a platform has `INGEST`; `POST /tokens` creates tokens with `INGEST` alone.
 - 429: other requests of the platform come first, or {UNDECIDED[Lane.BULK]:,} of its events
-  ({UNDECIDED[Lane.LIVE]} live ones of the last {RECENT_S:.0f} s) are undecided. `Retry-After` says when to send it again.
+  ({UNDECIDED[Lane.LIVE]} live ones of the last {RECENT_S:.0f} s, {UNDECIDED_IN_ALL[Lane.LIVE]:,} live
+  ones of any age) are undecided. `Retry-After` says when to send it again.
 
 **In your own database transaction**, in any language, without server key and Redis:
 

@@ -189,7 +189,7 @@ def test_without_postgresql_a_page_says_so(
     # Instead of whether it is out: a reading of the clock may time out on a busy machine.
     of_api = Mock()
     monkeypatch.setattr(console_routing, "DATABASE", of_api)
-    monkeypatch.setattr(http_errors, "DATABASE", of_api)
+    monkeypatch.setattr(http_errors, "database_failures", of_api)
     away = f"postgresql://away@127.0.0.1:{closed_port()}/away"
     console = ConsoleConfig(mode=ConsoleMode.ACT, database_url=away)
     with server(replace(config, console=console)) as root, Person(root) as visitor:
@@ -200,6 +200,7 @@ def test_without_postgresql_a_page_says_so(
 
     assert all("PostgreSQL does not answer" in page for page in pages)
     of_api.failed.assert_not_called()  # That of the API answers.
+    of_api.note.assert_not_called()
 
 
 def test_in_an_outage_of_the_only_database_every_page_says_so(
