@@ -48,6 +48,9 @@ _SETTING: Final = re.compile(r"-c (\w+)=(\S+)")
 # time; a statement cancelled, by its time limit or by an administrator; an I/O error.
 _UNABLE_STATES = ("08", "25006", "25P03", "25P04", "28", "40", "53", "55P03", "57", "58")
 
+# A connection lost, or ended by the server.
+_ENDED_STATES = ("08", "57P")
+
 
 COMMIT_WITHOUT_FLUSH: Final = "SET LOCAL synchronous_commit TO off"
 """Commit this database transaction without waiting for the disk.
@@ -91,6 +94,14 @@ def is_refusal(error: Exception) -> bool:
     """
     cause = getattr(error, "orig", None) or error
     return isinstance(cause, psycopg.Error) and bool(cause.sqlstate) and not is_unable(cause)
+
+
+def is_answer_lost(error: Exception) -> bool:
+    """Return whether a statement that was sent may have been committed although it has failed."""
+    cause = getattr(error, "orig", None) or error
+    if not isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return not cause.sqlstate or cause.sqlstate.startswith(_ENDED_STATES)
 
 
 def is_cancelled(error: Exception) -> bool:

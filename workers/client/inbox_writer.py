@@ -9,7 +9,7 @@ its earlier events.
 import asyncio
 from asyncio import CancelledError, Future, Task
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from cardledger.ledger.engine import rejections
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import TRACEPARENT, Lane, Message, address
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.engines import driver_async, is_answer_lost
 from cardledger.workers.client.card_routes import CardRoutes
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, UnavailableError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
@@ -49,6 +49,20 @@ class _Queued:
 
     submissions: Sequence[Submission | MalformedSubmission]
     accepted: "Future[None] | None" = None  # Of a caller that waits for their commit.
+    is_repeated: bool = False  # It is unknown whether an earlier write has committed them.
+
+    def may_be_accepted(self, error: Exception) -> bool:
+        """Return whether a write that failed with `error` may have committed these submissions.
+
+        Only of those that their deadlines settle, each by its outcome or a timeout reversal; of
+        others the caller learns the error, and submits them again.
+        """
+        if not all(
+            isinstance(item, Submission) and item.report_by is not None and item.message is not None
+            for item in self.submissions
+        ):
+            return False
+        return self.is_repeated or is_answer_lost(error)
 
 
 class InboxWriter:
@@ -135,19 +149,18 @@ class InboxWriter:
             _log.error("writing to the inbox failed", exc_info=error)
 
     async def _write_queued(self) -> None:
-        batch, unaccepted = self._take()
+        queued = self._take()
+        batch = [submission for each in queued for submission in each.submissions]
         try:
             messages, suspensions = await self._accept(batch)
         except CancelledError as error:
             _end_spans(batch, error)
             abandon(submission.outcome for submission in batch)
-            abandon(unaccepted)
+            abandon(_accepted_of(queued))
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, the callers must not wait on
-            _end_spans(batch, error)
             # Before the log, which may fail too.
-            fail((submission.outcome for submission in batch), error)
-            fail(unaccepted, error)
+            self._fail(queued, error)
             if isinstance(error, DATABASE_UNAVAILABLE):
                 database_failures.note(error)
             else:
@@ -155,25 +168,44 @@ class InboxWriter:
             return
         self._pending.accepted(messages)
         _end_spans(batch)
-        for accepted in unaccepted:
+        for accepted in _accepted_of(queued):
             if not accepted.done():
                 accepted.set_result(None)
         DATABASE.succeeded()
         written = [*messages, *suspensions]
         self._redis.notify(drain_all((message.lane, message.shard) for message in written))
 
-    def _take(self) -> tuple[list[Submission | MalformedSubmission], list[Future[None]]]:
-        """Return what the next write has, and the futures of those that wait for its commit."""
-        batch: list[Submission | MalformedSubmission] = []
-        unaccepted: list[Future[None]] = []
-        while self._queue and len(batch) < _AT_A_TIME:
-            queued = self._queue.popleft()
-            batch += queued.submissions
-            if queued.accepted is not None:
-                unaccepted.append(queued.accepted)
+    def _fail(self, queued: Sequence[_Queued], error: Exception) -> None:
+        """Tell the callers of `queued` that the write has failed, except where that is unknown.
+
+        What may be accepted is written once more: its idempotency key makes one of the two a
+        duplicate. If that fails too, its deadline settles it.
+        """
+        for each in queued:
+            if not each.may_be_accepted(error):
+                fail((submission.outcome for submission in each.submissions), error)
+                fail(_accepted_of([each]), error)
+                _end_spans(each.submissions, error)
+                continue
+            # Perhaps they are not. What the record says of them is their outcome in any case.
+            self._pending.accepted(_messages_of(each))
+            if each.is_repeated:
+                _end_spans(each.submissions, error)
+            else:
+                each.is_repeated = True
+                self._queue.append(each)
+                self._has_queued.set()
+
+    def _take(self) -> list[_Queued]:
+        """Return what the next write has."""
+        taken: list[_Queued] = []
+        size = 0
+        while self._queue and size < _AT_A_TIME:
+            taken.append(self._queue.popleft())
+            size += len(taken[-1].submissions)
         if not self._queue:
             self._has_queued.clear()
-        return batch, unaccepted
+        return taken
 
     def close(self) -> None:
         """Accept no more submissions."""
@@ -183,7 +215,7 @@ class InboxWriter:
         """Cancel the futures of everything that was not written."""
         for queued in self._queue:
             abandon(submission.outcome for submission in queued.submissions)
-        abandon(queued.accepted for queued in self._queue if queued.accepted is not None)
+        abandon(_accepted_of(self._queue))
 
     async def _gather(self) -> None:
         """Let more events arrive while earlier ones are being decided, up to the first reply.
@@ -236,6 +268,17 @@ class InboxWriter:
         for rejected in malformed:
             resolve(rejected.outcome, rejected.rejection_outcome())
         return messages, suspensions
+
+
+def _accepted_of(queued: Iterable[_Queued]) -> "list[Future[None]]":
+    """Return the futures of the callers that wait for the commit of `queued`."""
+    return [each.accepted for each in queued if each.accepted is not None]
+
+
+def _messages_of(queued: _Queued) -> Iterator[Message]:
+    for item in queued.submissions:
+        if isinstance(item, Submission) and item.message is not None:
+            yield item.message
 
 
 def _with_trace(item: Submission) -> Mapping[str, Any]:
