@@ -80,6 +80,7 @@ CREATED: Final = {
     "0127": ("trial_balance_progress", "trial_balances"),
     "0143": ("document_pieces",),
     "0145": ("book_verification_runs",),
+    "0150": ("issued_client_ids",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

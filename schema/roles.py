@@ -118,6 +118,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "external_account_challenges": {Role.API: "aw"},
     "external_accounts": {Role.API: "aw"},
     "exchange_rates": _NONE,  # By the operator.
+    "issued_client_ids": _NONE,  # By the trigger of `api_tokens`.
     "idempotency_keys": {Role.API: "aw"},
     "platform_exchange_rates": {Role.API: "a"},
     "invitations": {Role.API: "aw"},  # And a function claims one, of any platform.

@@ -272,10 +272,27 @@ _MOVE: Final = """
 """
 
 
+def _moves_token(arena: Arena) -> bool:
+    """Say whether the own token becomes one of the other platform, with its client id."""
+    own = arena.attacker
+    take = (
+        "DELETE FROM api_tokens WHERE client_id = %s RETURNING client_id, secret_hash, permissions,"
+        " scopes"
+    )
+    with (
+        closing(_views(arena, own.platform_id)) as session,
+        session.transaction(force_rollback=True),
+    ):
+        [row] = session.execute(take.encode(), [own.access.client_id])
+        setting = [platform_views.SETTING, str(arena.victim.platform_id)]
+        session.execute("SELECT set_config(%s, %s, false)", setting)
+        return _passes(session, _MOVE, new_id(), arena.victim.platform_id, *row)
+
+
 async def _moved_hash(arena: Arena) -> Strike:
     """Copy the hash of an own secret into a token of the other platform, and log in with it."""
     access, victim_id = arena.attacker.access, arena.victim.platform_id
-    tried, moved, refused, entered = 0, 0, 0, 0
+    tried, moved, refused, entered, taken = 0, 0, 0, 0, 0
     arena.begin()
     with closing(await asyncio.to_thread(_login, arena)) as session:
         [own] = session.execute(
@@ -286,6 +303,7 @@ async def _moved_hash(arena: Arena) -> Strike:
         while arena.is_on:
             client_id = secrets.token_hex(12)
             tried += 1
+            taken += await asyncio.to_thread(_moves_token, arena)
             try:
                 session.execute(_MOVE.encode(), [new_id(), victim_id, client_id, *own])
             except errors.InsufficientPrivilege:
@@ -299,8 +317,10 @@ async def _moved_hash(arena: Arena) -> Strike:
                 owner.execute("DELETE FROM api_tokens WHERE client_id = %s", [client_id])
     return Strike(
         struck=tried,
-        proof=f"{moved:,} of {tried:,} hashes moved, {entered:,} logins as the other platform",
+        proof=f"{moved:,} of {tried:,} hashes moved, {entered:,} logins as the other platform;"
+        f" {taken:,} of {tried:,} tokens moved with their client id",
         measures=[
+            Measure(name="tokens moved with their client id", value=taken, limit=0),
             Measure(name="logins as the other platform", value=entered, limit=0),
             Measure(name="logins that were not refused", value=moved - refused, limit=0),
         ],

@@ -140,6 +140,15 @@ api_tokens = Table(
     timestamp("created_at", "Time of creation."),
 )
 
+issued_client_ids = Table(
+    "issued_client_ids",
+    metadata,
+    Column(
+        "client_id", Text, primary_key=True, comment="The client id, which no other token gets."
+    ),
+    comment="Client ids of all API tokens, deleted ones included; written by a trigger.",
+)
+
 console_tickets = Table(
     "console_tickets",
     metadata,

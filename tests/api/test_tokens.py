@@ -11,6 +11,7 @@ import httpx2
 import psycopg
 import pytest
 import structlog
+from psycopg import errors
 from structlog.testing import capture_logs
 
 from cardledger.api import BASE_PATH
@@ -31,6 +32,7 @@ from tests.api.support import (
     refused,
     server,
 )
+from tests.databases import as_platform
 from tests.waiting import eventually
 
 
@@ -458,6 +460,31 @@ def test_tokens_are_listed_in_pages_newest_first(own: Api) -> None:
     assert (second["hasMore"], second["totalCount"]) == (False, 5)
     assert "nextCursor" not in second
     refused(own.get("/tokens", cursor=first["nextCursor"], name="x"), 400, "INVALID_INPUT")
+
+
+def test_the_role_of_the_api_does_not_move_a_token_to_another_platform(
+    own: Api, other_platform: Api, app_database_url: str
+) -> None:
+    """The hash proves the secret for its client id, whatever the platform is."""
+    held = token(own, *ALL)
+    other = other_platform.tenant.platform_id
+    names = "name, client_id, secret_hash, permissions, scopes"
+    with as_platform(app_database_url, own.tenant.platform_id) as views:
+        [row] = views.execute(
+            f"DELETE FROM api_tokens WHERE client_id = %s RETURNING {names}".encode(),
+            [held["clientId"]],
+        )
+    insert = f"INSERT INTO api_tokens (id, platform_id, created_at, {names})"
+    with (
+        as_platform(app_database_url, other) as views,
+        pytest.raises(errors.InsufficientPrivilege, match="was issued before"),
+    ):
+        views.execute(
+            f"{insert} VALUES (%s, %s, now(), %s, %s, %s, %s, %s)".encode(), [new_id(), other, *row]
+        )
+
+    with cardholder(other_platform, held) as thief:
+        refused(thief.get("/config"), 401, "UNAUTHORIZED")
 
 
 def test_tokens_are_found_by_name_and_time(own: Api) -> None:

@@ -10,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.types.json import Json
 from sqlalchemy import CheckConstraint, NullPool, create_engine
 from sqlalchemy.dialects import postgresql
@@ -167,6 +167,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "refuse_change",
         "refuse_way_back",
         "record_acceptance",
+        "record_client_id",
         "count_rows",
         "count_deleted_rows",
         "delete_document_pieces",
@@ -544,6 +545,20 @@ def test_tokens_with_limits_are_not_left_to_a_release_that_ignores_them(
 
         connection.execute("DELETE FROM api_tokens")
     migrate.downgrade(empty_url, "0015")
+
+
+def test_the_client_id_of_a_token_of_an_earlier_release_is_not_issued_again(
+    empty_url: DatabaseUrl,
+) -> None:
+    migrate.upgrade(empty_url, "0149")
+    new_tenant(empty_url)
+    migrate.upgrade(empty_url)
+
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("CREATE TEMP TABLE deleted AS TABLE api_tokens")
+        connection.execute("DELETE FROM api_tokens")
+        with pytest.raises(errors.InsufficientPrivilege, match="was issued before"):
+            connection.execute("INSERT INTO api_tokens TABLE deleted")
 
 
 def test_messages_of_earlier_releases_are_decided_until_their_deployment_is_finished(
