@@ -1,6 +1,6 @@
 """Responses of routes: resources, pages, and refusals of one resource or permission too many."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.request_context import RequestContext
+from cardledger.api.loop_turns import LoopTurns
 from cardledger.ledger.platforms.api_tokens import RevokedTokenError
 from cardledger.ledger.platforms.scopes import GrantExceededError, LimitsExceededError
 from cardledger.ledger.storage import paging
@@ -20,6 +21,8 @@ from cardledger.schema.wire.errors import Code
 
 CREATED: Final = 201
 
+_JSON: Final = "application/json"
+
 Item = TypeVar("Item", bound=Resource)
 
 
@@ -30,7 +33,16 @@ def resource_response(resource: Resource, status: int = 200) -> Response:
 
 def json_response(body: dict[str, Any], status: int = 200) -> Response:
     """Return the response with `body`."""
-    return Response(to_json(body), status_code=status, media_type="application/json")
+    return Response(to_json(body), status_code=status, media_type=_JSON)
+
+
+def _rendered(items: Iterable[Resource]) -> Generator[None, None, bytes]:
+    """Render `items`, one in each step; return them with commas between them."""
+    parts = []
+    for item in items:
+        parts.append(to_json(item.wire()))
+        yield
+    return b",".join(parts)
 
 
 @contextmanager
@@ -104,15 +116,22 @@ class Listing:
 
         `nextCursor` is present only when there is a next page, `totalCount` only when it is known.
         """
-        body: dict[str, Any] = {
-            "data": [item.wire() for item in page.items],
-            "hasMore": page.last is not None,
-        }
+        return json_response({"data": [item.wire() for item in page.items]} | self._rest(page))
+
+    async def response_in_turns(self, page: paging.Page[Item], turns: LoopTurns) -> Response:
+        """Return the response with `page`, whose items may be so large that all of them block."""
+        data = await turns.run(_rendered(page.items))
+        body = b'{"data":[%b],%b' % (data, to_json(self._rest(page))[1:])
+        return Response(body, media_type=_JSON)
+
+    def _rest(self, page: paging.Page[Any]) -> dict[str, Any]:
+        """Return what a page has beside its items."""
+        rest: dict[str, Any] = {"hasMore": page.last is not None}
         if page.total_count is not None:
-            body["totalCount"] = page.total_count
+            rest["totalCount"] = page.total_count
         if page.last is not None:
-            body["nextCursor"] = self.next_cursor(page)
-        return json_response(body)
+            rest["nextCursor"] = self.next_cursor(page)
+        return rest
 
     def next_cursor(self, page: paging.Page[Any]) -> str | None:
         """Return the cursor of the page after `page`; None on the last one."""

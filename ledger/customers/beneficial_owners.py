@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlalchemy import Row, Text, func, select, type_coerce
+from sqlalchemy import Row, Text, func, select, tuple_, type_coerce
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,6 +38,8 @@ _OWNERS: Final = tables.beneficial_owners.c
 _BUSINESSES: Final = tables.customers.c
 
 _OWNER: Final = select(tables.beneficial_owners)
+_OF_BUSINESS: Final = _OWNERS.customer_id, _OWNERS.id
+_READ_AT_ONCE: Final = 200
 
 _OWNED: Final = "UBO"
 _UNDECIDED: Final = ("UNVERIFIED", "PENDING")
@@ -154,14 +156,20 @@ async def of_customers(
 ) -> dict[Id, list[BeneficialOwnerResource]]:
     """Return the owners of each business among `customer_ids`, without their tax numbers.
 
-    The caller has checked that they are the platform's customers.
+    The caller has checked that they are the platform's customers. A page of them has ten thousand
+    owners at most, which would block the event loop: they are read in parts.
     """
-    rows = await connection.execute(
-        _OWNER.where(_OWNERS.customer_id.in_(customer_ids)).order_by(_OWNERS.id)
-    )
+    wanted = _OWNER.where(_OWNERS.customer_id.in_(customer_ids))
+    wanted = wanted.order_by(*_OF_BUSINESS).limit(_READ_AT_ONCE)
     owners: dict[Id, list[BeneficialOwnerResource]] = {}
-    for row in rows.all():
-        owners.setdefault(row.customer_id, []).append(_render(row, None))
+    rows = (await connection.execute(wanted)).all()
+    while rows:
+        for row in rows:
+            owners.setdefault(row.customer_id, []).append(_render(row, None))
+        if len(rows) < _READ_AT_ONCE:
+            break
+        after = tuple_(*_OF_BUSINESS) > tuple_(rows[-1].customer_id, rows[-1].id)
+        rows = (await connection.execute(wanted.where(after))).all()
     return owners
 
 

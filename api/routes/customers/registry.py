@@ -104,7 +104,7 @@ async def list_customers(query: Annotated[CustomersQuery, Query()], call: Platfo
             filters=filters,
             wanted=listing.wanted(newest_first=True),
         )
-    return listing.response(page)
+    return await listing.response_in_turns(page, call.services.loop_turns)
 
 
 @router.get("/customers/{customer_id}", response_model=CustomerResource)
