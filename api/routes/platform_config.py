@@ -59,10 +59,11 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     """Change the platform's settings; omitted fields stay, null removes a field.
 
     A `webhookEndpoint` needs the permission `VIEW` as well: its receiver reads what happens.
-    `supportedCurrencies` replaces the list: 409 when it omits a currency of an open account. The
-    two configurations are changed field by field. `feeConfigs` adds fees, or replaces those with
-    the same `feeType` and `sourceCurrency`; they are charged for conversions. The appearance of
-    wallets and codes is stored and returned, without effect in this installation.
+    `supportedCurrencies` replaces the list: 409 when it omits a currency of an open account.
+    `umaDomain` is not given up while a customer has a chosen name in it: 409. The two
+    configurations are changed field by field. `feeConfigs` adds fees, or replaces those with the
+    same `feeType` and `sourceCurrency`; they are charged for conversions. The appearance of wallets
+    and codes is stored and returned, without effect in this installation.
     """
     if not body.model_fields_set:
         message = "Nothing to change; send a setting, such as webhookEndpoint."
@@ -81,6 +82,10 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
         except platforms.CurrencyInUseError as error:
             message = f"{error}; close the open accounts in that currency first"
             details = {"reason": "CURRENCY_IN_USE", "currency": error.currency}
+            raise ApiError(Code.CONFLICT, message, details=details) from None
+        except platforms.UmaDomainInUseError as error:
+            message = f"{error}; keep the domain, or delete these customers first"
+            details = {"reason": "UMA_DOMAIN_IN_USE", "field": "umaDomain"}
             raise ApiError(Code.CONFLICT, message, details=details) from None
         except platforms.UmaDomainTakenError as error:
             message = f"{error}; send a domain of your own in umaDomain"

@@ -27,6 +27,8 @@ from cardledger.schema.ids import Id
 UMA_DOMAIN: Final = "uma.cardledger.example"
 """The domain of generated UMA addresses, unless the platform sets its own."""
 
+_GENERATED_ADDRESS: Final = r"^\$[0-9a-f]{32}@"
+
 _SYSTEM_ACCOUNTS: Final = tuple(
     account for account in ChartAccount if account is not ChartAccount.CUSTOMER
 )
@@ -93,6 +95,13 @@ class CurrencyInUseError(Exception):
 
 class UmaDomainTakenError(Exception):
     """Another platform has this domain for its UMA addresses."""
+
+
+class UmaDomainInUseError(Exception):
+    """A domain cannot be given up: a customer has a chosen address in it."""
+
+    def __init__(self, domain: str) -> None:
+        super().__init__(f"there are customers with a chosen umaAddress in {domain}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +219,8 @@ async def configure(
 ) -> Platform:
     """Change the platform's settings, all or none.
 
-    Raises: CurrencyInUseError, UmaDomainTakenError; then nothing may be committed.
+    Raises: CurrencyInUseError, UmaDomainInUseError, UmaDomainTakenError; then nothing may be
+    committed.
     """
     # Exclusive: opening an account locks the settings as well.
     rows = await connection.execute(
@@ -226,8 +236,10 @@ async def configure(
         values["currency_settings"] = dict(settings.currencies)
     if "uma_domain" in settings.named:
         # The shared domain of the installation is the default, and belongs to no platform.
-        is_shared = settings.uma_domain == UMA_DOMAIN
-        values["uma_domain"] = None if is_shared else settings.uma_domain
+        domain = settings.uma_domain or UMA_DOMAIN
+        if before.uma_domain not in {domain, UMA_DOMAIN}:
+            await _check_no_chosen_address(connection, platform_id, before.uma_domain)
+        values["uma_domain"] = None if domain == UMA_DOMAIN else domain
     for name in ("embedded_wallet_config", "card_tokenization_2fa_config"):
         if name in settings.named:
             values[name] = _merged(getattr(before, name), getattr(settings, name))
@@ -248,6 +260,30 @@ def _free_uma_domain() -> Iterator[None]:
         if constraint_of(error) != "platforms_uma_domain_key":
             raise
         raise UmaDomainTakenError("another platform has this domain") from None
+
+
+async def _check_no_chosen_address(
+    connection: AsyncConnection, platform_id: Id, domain: str
+) -> None:
+    """Check that customers have no chosen address in `domain`, which other platforms may claim.
+
+    They would get what is paid to a name there. A generated address, 32 digits that no customer
+    of another platform has, stays.
+    Raises: UmaDomainInUseError.
+    """
+    customer = tables.customers.c
+    used = await connection.scalar(
+        select(customer.id)
+        .where(
+            customer.platform_id == platform_id,
+            ~customer.is_deleted,
+            customer.uma_address.endswith(f"@{domain}", autoescape=True),
+            ~customer.uma_address.regexp_match(_GENERATED_ADDRESS),
+        )
+        .limit(1)
+    )
+    if used is not None:
+        raise UmaDomainInUseError(domain)
 
 
 async def _check_unused(

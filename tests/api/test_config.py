@@ -138,6 +138,25 @@ def test_a_uma_address_is_chosen_in_the_platforms_own_domain_only(
     assert ok(own.patch(f"/customers/{customer['id']}", kept))["umaAddress"].endswith(shared)
 
 
+@pytest.mark.parametrize("other", [None, "next.example.com"])
+def test_a_platform_keeps_a_domain_in_which_its_customers_have_names(
+    own: Api, other_platform: Api, other: str | None
+) -> None:
+    """Another platform would claim it, and not get what is paid to a name there."""
+    ok(configure(own, umaDomain="kept.example.com"))
+    generated = own.customer()["umaAddress"]
+    chosen = own.customer(umaAddress="$ceo@kept.example.com")
+
+    refusal = refused(configure(own, umaDomain=other), 409, "CONFLICT")
+
+    assert refusal["details"] == {"reason": "UMA_DOMAIN_IN_USE", "field": "umaDomain"}
+    refused(configure(other_platform, umaDomain="kept.example.com"), 409, "CONFLICT")
+    ok(configure(own, umaDomain="kept.example.com"))
+    assert own.delete(f"/customers/{chosen['id']}").is_success
+    assert ok(configure(own, umaDomain=other))["umaDomain"] != "kept.example.com"
+    assert generated in {one["umaAddress"] for one in ok(own.get("/customers"))["data"]}
+
+
 def test_new_customers_live_in_the_platforms_domain(own: Api) -> None:
     ok(configure(own, umaDomain="new.example.com"))
 
