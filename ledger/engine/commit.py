@@ -21,12 +21,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.engine import rejections, stalls
 from cardledger.ledger.engine.claimer import Claimer, Queues
-from cardledger.ledger.engine.decider import Clock, Decider
+from cardledger.ledger.engine.decider import Clock, Decider, ids_before
 from cardledger.ledger.engine.failures import (
     CardholderLockedError,
     DeadlinePassedError,
     FailedError,
     LockedError,
+    SlowMessageError,
     StaleSnapshotError,
     UnavailableError,
     describe,
@@ -45,6 +46,7 @@ from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import FundingRail
+from cardledger.ledger.storage import engines
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 
@@ -163,18 +165,12 @@ class Engine:
         """Decide a batch without stalled cardholders, except one that is retried."""
         due = self._stalls.due(lane, shards)
         queues = Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
-        is_small = self._sizes[lane] <= self._batch_size // _SMALL
         try:
-            try:
-                decided, unfinished = self._commit_batch(queues)
-            except LockedError:
-                try:
-                    decided, unfinished = self._commit_batch(queues, waits=False)
-                except LockedError:
-                    return self._run_to_the_obstacle(queues)
-        except UnavailableError as error:
-            if is_small and is_cancelled(error):
-                return self._run_to_the_obstacle(queues)  # It may be one message.
+            batched = self._commit_past_locks(queues)
+            if batched is None:
+                return self._run_to_the_obstacle(queues)
+            decided, unfinished = batched
+        except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - one message must not stop the others
             if due and not (due.others_succeed and is_fault_of_message(error)):
@@ -191,6 +187,19 @@ class Engine:
             return decided, shards  # Others that wait are to be tried, too.
         return decided, unfinished
 
+    def _commit_past_locks(self, queues: Queues) -> _Batched | None:
+        """Decide a batch; None when one message seems to keep it from its end."""
+        is_small = self._sizes[queues.lane] <= max(self._batch_size // _SMALL, 1)
+        try:
+            return self._commit_batch(queues)
+        except LockedError:
+            with suppress(LockedError):
+                return self._commit_batch(queues, waits=False)
+        except UnavailableError as error:
+            if not is_cancelled(error) or self._claims.locked.blame_slow_again() or not is_small:
+                raise
+        return None
+
     def _run_to_the_obstacle(self, queues: Queues) -> _Batched:
         """Decide messages one by one until it is known whose cannot be decided in time.
 
@@ -204,7 +213,9 @@ class Engine:
                 oldest = self._run_one(queues, others_succeed=False)
             except CardholderLockedError:
                 break
-            except (UnavailableError, FailedError):
+            except (UnavailableError, FailedError) as error:
+                if isinstance(error, SlowMessageError):
+                    decided += self._run_past(error.cardholder, queues)
                 if not decided:
                     raise
                 break  # What was decided is committed, and callers may wait for it.
@@ -214,6 +225,22 @@ class Engine:
         if succeeds(decided):
             self._stalls.note_success(queues.lane)
         return decided, queues.shards
+
+    def _run_past(self, slow: Id, queues: Queues) -> list[Decided]:
+        """Decide the oldest message of others than the cardholder who seems to be `slow`.
+
+        When that succeeds, PostgreSQL as a whole is not, and the cardholder is left out of batches.
+        """
+        try:
+            decided = self._run_one(
+                queues._replace(held=[*queues.held, slow]), others_succeed=False
+            )
+        except (UnavailableError, FailedError):
+            return []
+        if succeeds(decided):
+            self._claims.locked.blame_slow(slow)
+            _log.warning("slow cardholder left out of batches", cardholder=str(slow))
+        return decided
 
     def _run_one_by_one(
         self,
@@ -345,14 +372,17 @@ class Engine:
                 return self._decide_alone(
                     connection, queues, messages, others_succeed=others_succeed
                 )
-        except UnavailableError as error:
-            if not messages or not (isinstance(error, LockedError) or is_cancelled(error)):
+        except LockedError as error:
+            if not messages:
                 raise
-            # For a row that `locked_by_others` does not look at, or for a long read.
-            self._claims.locked.blame(messages[0].customer_id, is_slow=is_cancelled(error))
-            what = "slow" if is_cancelled(error) else "locked"
-            _log.warning(f"{what} cardholder left out of batches", **log_ids(messages[0]))
+            # A row that `locked_by_others` does not look at.
+            self._claims.locked.blame(messages[0].customer_id)
+            _log.warning("locked cardholder left out of batches", **log_ids(messages[0]))
             raise CardholderLockedError from error
+        except UnavailableError as error:
+            if messages and is_cancelled(error) and not is_canary(messages[0]):
+                raise SlowMessageError(messages[0].customer_id) from error
+            raise
         except Exception as error:
             raise FailedError(messages[0] if messages else None, describe(error)) from error
 
@@ -391,6 +421,8 @@ class Engine:
             except (DeadlinePassedError, StaleSnapshotError):
                 return True
             except Exception as error:
+                if engines.is_cancelled(error):
+                    return False  # That neighbour is slow, and not the message before it.
                 if is_unavailable(error):
                     raise
             else:
@@ -415,25 +447,26 @@ class Engine:
     def _commit_batch(self, queues: Queues, *, waits: bool = True) -> _Batched:
         """Decide a batch in one database transaction, which is repeated when it comes too late.
 
-        Repeated, it has no other messages than before, and none of the cardholders whose approvals
-        would be late again: events that keep arriving with short deadlines delay no others.
+        Repeated, it has no other messages than before, and of each cardholder those before the
+        first that would be late again: short deadlines that keep arriving delay no others.
         """
         size = self._sizes[queues.lane]
-        late: set[Id] = set()
-        repeats: set[Id] = set()
+        repeated_ids: set[Id] | None = None
 
         def commit() -> _Batched:
+            nonlocal repeated_ids
             with self._transaction() as connection:
-                without_late = queues._replace(held=[*queues.held, *late])
-                claimed = self._claims.claim(connection, without_late, size, waits=waits)
-                messages = [one for one in claimed.messages if not late or one.id in repeats]
+                claimed = self._claims.claim(connection, queues, size, waits=waits)
+                messages: Sequence[Message] = claimed.messages
+                if repeated_ids is not None:
+                    messages = [one for one in messages if one.id in repeated_ids]
                 try:
                     decided = self._decider.decide(connection, messages)
                 except DeadlinePassedError as error:
-                    late.update(error.cardholders)
-                    repeats.update(message.id for message in messages)
+                    repeated_ids = ids_before(messages, error.messages)
                     raise
-                return [*claimed.refused, *decided], queues.shards if late else claimed.unfinished
+                unfinished = claimed.unfinished if repeated_ids is None else queues.shards
+                return [*claimed.refused, *decided], unfinished
 
         try:
             decided, unfinished = repeated(commit)

@@ -1,6 +1,6 @@
 """Decides messages inside a database transaction of the caller: reads, decides, and writes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH
+from cardledger.schema.ids import Id
 
 Clock = Callable[[], datetime]
 
@@ -61,7 +62,7 @@ class Decider:
             if written_at > min(by for by, _ in batch.deadlines):
                 # Another attempt takes as long as this one.
                 late = written_at + (written_at - now)
-                raise DeadlinePassedError({who for by, who in batch.deadlines if by < late})
+                raise DeadlinePassedError({key for by, key in batch.deadlines if by < late})
         return decided
 
     def decide_inside(
@@ -77,3 +78,15 @@ class Decider:
                 return self.decide(connection, messages)
 
         return repeated(decide)
+
+
+def ids_before(messages: Sequence[Message], late: Collection[Id]) -> set[Id]:
+    """Return of each cardholder the messages before the first that is `late`: order is kept."""
+    ended: set[Id] = set()
+    kept: set[Id] = set()
+    for message in messages:
+        if message.id in late:
+            ended.add(message.customer_id)
+        if message.customer_id not in ended:
+            kept.add(message.id)
+    return kept

@@ -57,15 +57,23 @@ class CardholderLockedError(LockedError):
     """The same when it is known whose message has waited: that cardholder is left out from now."""
 
 
+class SlowMessageError(UnavailableError):
+    """PostgreSQL ended a statement of a message that is decided alone; nothing was written."""
+
+    def __init__(self, cardholder: Id) -> None:
+        super().__init__("a message alone takes longer than a statement may")
+        self.cardholder: Final = cardholder
+
+
 class DeadlinePassedError(Exception):
     """An approval would be committed after its `decideBy`; by the later clock it is a decline.
 
-    `cardholders` are those of this approval, and of those that would be late in another attempt.
+    `messages` are that of this approval, and those that would be late in another attempt.
     """
 
-    def __init__(self, cardholders: Collection[Id]) -> None:
+    def __init__(self, messages: Collection[Id]) -> None:
         super().__init__("a deadline has passed since the decision")
-        self.cardholders: Final = cardholders
+        self.messages: Final = messages
 
 
 class StaleSnapshotError(Exception):

@@ -36,10 +36,8 @@ _FIRST_DELAY_S: Final = 0.05
 _LONGEST_DELAY_S: Final = 1.0
 _FIRST_BLAME_S: Final = 0.25
 _LONGEST_BLAME_S: Final = 5.0  # To find one locked again, the batch has to wait for it.
-_FIRST_SLOW_S: Final = 60.0
-_LONGEST_SLOW_S: Final = (
-    600.0  # To find one slow again, batches are cancelled for some ten seconds.
-)
+_FIRST_SLOW_S: Final = 5.0  # To find one slow again, a batch is cancelled after some seconds.
+_LONGEST_SLOW_S: Final = 600.0
 _MEMORY_S: Final = 10.0  # Then a cardholder counts as free, and one batch may wait again.
 _SIZE_LIMIT: Final = 1_000
 
@@ -48,6 +46,11 @@ _SIZE_LIMIT: Final = 1_000
 class _Delay:
     seconds: float
     ends_at: float  # On the clock of `monotonic`.
+    is_slow: bool = False  # And not locked.
+
+    @property
+    def forgotten_at(self) -> float:
+        return self.ends_at + (_LONGEST_SLOW_S if self.is_slow else _MEMORY_S)
 
 
 class LockedCardholders:
@@ -85,24 +88,45 @@ class LockedCardholders:
             self._delays = _newest(known)
         return {key for key in locked if key not in before}
 
-    def blame(self, cardholder: Id, *, is_slow: bool = False) -> None:
-        """Note that a message of `cardholder`, decided alone, has waited for a lock in vain.
+    def blame(self, cardholder: Id) -> None:
+        """Note that a message of `cardholder`, decided alone, has waited for a lock in vain."""
+        # Each costs a batch three waits: with many, batches without them must come between.
+        longest = max(_LONGEST_BLAME_S, len(self._blamed) + 1.0)
+        self._leave_out(cardholder, _FIRST_BLAME_S, longest, is_slow=False)
 
-        Or that it `is_slow`: PostgreSQL has ended its statement at the limit of time.
+    def blame_slow(self, cardholder: Id) -> None:
+        """Note that a message of `cardholder`, alone, took longer than a statement may."""
+        self._leave_out(cardholder, _FIRST_SLOW_S, _LONGEST_SLOW_S, is_slow=True)
+
+    def blame_slow_again(self) -> bool:
+        """Leave out who was slow before and is tried again; return whether there is one.
+
+        For when a batch was cancelled, which no cardholder was left out of for being slow.
         """
+        now = self._clock()
+        suspects = [
+            key
+            for key, delay in self._blamed.items()
+            if delay.is_slow and delay.ends_at <= now < delay.forgotten_at
+        ]
+        for cardholder in suspects:
+            self.blame_slow(cardholder)
+        return bool(suspects)
+
+    def _leave_out(
+        self, cardholder: Id, first_s: float, longest_s: float, *, is_slow: bool
+    ) -> None:
         now = self._clock()
         with self._lock:
             known = _remembered(self._blamed, now)
             last = known.pop(cardholder, None)
-            # Each costs a batch three waits: with many, batches without them must come between.
-            longest = _LONGEST_SLOW_S if is_slow else max(_LONGEST_BLAME_S, len(known) + 1.0)
-            first = _FIRST_SLOW_S if is_slow else _FIRST_BLAME_S
-            seconds = min(max(2 * last.seconds, first), longest) if last else first
-            self._blamed = _newest({**known, cardholder: _Delay(seconds, now + seconds)})
+            seconds = min(max(2 * last.seconds, first_s), longest_s) if last else first_s
+            delay = _Delay(seconds, now + seconds, is_slow)
+            self._blamed = _newest({**known, cardholder: delay})
 
 
 def _remembered(delays: Mapping[Id, _Delay], now: float) -> dict[Id, _Delay]:
-    return {key: delay for key, delay in delays.items() if now < delay.ends_at + _MEMORY_S}
+    return {key: delay for key, delay in delays.items() if now < delay.forgotten_at}
 
 
 def _newest(delays: Mapping[Id, _Delay]) -> dict[Id, _Delay]:

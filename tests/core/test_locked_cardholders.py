@@ -71,3 +71,39 @@ def test_a_cardholder_without_messages_is_forgotten_in_time() -> None:
     memory.note([other], {other})
 
     assert memory.suspects([key, other]) == {other}
+
+
+def test_who_is_slow_again_is_left_out_for_twice_as_long() -> None:
+    clock = Clock()
+    memory, key = LockedCardholders(clock), new_id()
+    memory.blame_slow(key)
+    assert not memory.blame_slow_again(), "it is left out"
+
+    delays = []
+    for _ in range(9):
+        began = clock.now
+        while memory.left_out():
+            clock.now += 1
+        delays.append(clock.now - began)
+        clock.now += 60  # Until its message is tried again, and its batch is cancelled.
+        assert memory.blame_slow_again()
+
+    assert delays == [5, 10, 20, 40, 80, 160, 320, 600, 600]
+
+
+def test_who_was_slow_is_forgotten_in_time() -> None:
+    clock = Clock()
+    memory, key = LockedCardholders(clock), new_id()
+    memory.blame_slow(key)
+
+    clock.now += 606
+    assert not memory.blame_slow_again()
+
+
+def test_one_that_was_locked_is_no_suspect_of_being_slow() -> None:
+    clock = Clock()
+    memory, key = LockedCardholders(clock), new_id()
+    memory.blame(key)
+    clock.now += 1
+
+    assert not memory.blame_slow_again()

@@ -1089,7 +1089,7 @@ def test_an_approval_is_never_given_after_its_deadline_however_late_the_clock_ju
     world.check_books(cardholder)
 
 
-def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
+def test_deadlines_that_pass_again_and_again_end_in_declines_and_timely_approvals(
     world: World, platform: Id
 ) -> None:
     cardholder = world.cardholder(platform, 1000)
@@ -1103,7 +1103,8 @@ def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
 
     decided = world.process(world.engine(clock=clock), mine(cardholder, events))
 
-    assert {one.reason for one in decided} == {"DECISION_TIMEOUT"}
+    reasons = [one.reason for one in decided]
+    assert reasons == ["DECISION_TIMEOUT"] * 3 + [None] * 2
     world.check_books(cardholder)
 
 
@@ -1339,34 +1340,6 @@ def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: Id) -
 
     assert rows_of(world, cardholder) == before
     assert len(drained_at_last(world, cardholder)) == 20
-
-
-def test_a_cardholder_whose_message_alone_is_too_slow_is_left_out(
-    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Batches with that message were cancelled, and nothing in its lane was decided."""
-    slow, other = (world.cardholder(platform, 10_000) for _ in range(2))
-    engine = world.engine(batch_size=8)
-    write = writes.write
-
-    def cancelled(*arguments: Any, decided: Sequence[Message]) -> None:  # noqa: ANN401
-        if slow.owner.customer_id in {message.customer_id for message in decided}:
-            raise psycopg.errors.QueryCanceled
-        write(*arguments, decided=decided)
-
-    world.accept([(slow, world.authorization(slow, "T0", 1))])
-    world.accept([(other, world.authorization(other, f"T{n}", 1)) for n in range(10)])
-    queues = sorted({slow.shard, other.shard})
-    decided: list[Decided] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(writes, "write", cancelled)
-        for _ in range(2):
-            with pytest.raises(UnavailableError):
-                engine.drain(Lane.LIVE, queues, decided.extend)
-        engine.drain(Lane.LIVE, queues, decided.extend)
-
-    assert outcomes_of(decided) == ["APPLIED"] * 10
-    assert engine.locked_cardholders() == [slow.owner.customer_id]
 
 
 def test_a_queue_is_waiting_until_it_is_drained(world: World, platform: Id, engine: Engine) -> None:

@@ -83,7 +83,7 @@ class Batch:
 
     @property
     def deadlines(self) -> Sequence[tuple[datetime, Id]]:
-        """The `decideBy` of each approval of this batch that has one, and its cardholder."""
+        """The `decideBy` of each approval of this batch that has one, and its message."""
         return self._network_events.deadlines
 
     def decide(self, messages: Iterable[Message]) -> list[Decided]:

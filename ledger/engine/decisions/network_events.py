@@ -49,7 +49,7 @@ class NetworkEvents:
     def __init__(
         self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers, suspense: Suspense
     ) -> None:
-        self.deadlines: Final[list[tuple[datetime, Id]]] = []  # Of approvals, with cardholders.
+        self.deadlines: Final[list[tuple[datetime, Id]]] = []  # Of approvals, with their messages.
         self._changes: Final = changes
         self._recovery: Final = recovery
         self._rail: Final = rail
@@ -83,7 +83,7 @@ class NetworkEvents:
         # Only an approval sets the merchant: its category decides when the authorization expires.
         after = self._apply(message, context, decision, _with_merchant(before, body))
         if decide_by:
-            self.deadlines.append((decide_by, message.customer_id))
+            self.deadlines.append((decide_by, message.id))
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
 
     def authorize_credit(self, message: Message, *, is_late: bool = False) -> Decided:
@@ -106,7 +106,7 @@ class NetworkEvents:
             return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
         after = self._apply(message, context, decision, _with_merchant(before, body))
         if decide_by:
-            self.deadlines.append((decide_by, message.customer_id))
+            self.deadlines.append((decide_by, message.id))
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
 
     def ask(self, message: Message, *, is_late: bool) -> Decided:
