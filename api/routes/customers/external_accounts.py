@@ -196,7 +196,7 @@ async def challenge_external_account(
     response_model=ExternalAccountResource,
     responses=_VERIFY_ERRORS,
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def verify_external_account(
     external_account_id: ExternalAccountId, body: ExternalAccountVerify, call: PlatformCall
 ) -> Response:
@@ -227,7 +227,7 @@ async def challenge_platform_external_account(
     response_model=ExternalAccountResource,
     responses=_VERIFY_ERRORS,
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def verify_platform_external_account(
     external_account_id: ExternalAccountId, body: ExternalAccountVerify, call: PlatformCall
 ) -> Response:

@@ -56,7 +56,7 @@ async def start_phone_verification(customer_id: CustomerId, call: PlatformCall) 
     response_model=CustomerResource,
     responses=error_responses(Code.CONFLICT, Code.ACCOUNT_LOCKED),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def confirm_email_verification(
     customer_id: CustomerId, body: ContactCode, call: PlatformCall
 ) -> Response:
@@ -72,7 +72,7 @@ async def confirm_email_verification(
     response_model=CustomerResource,
     responses=error_responses(Code.CONFLICT, Code.ACCOUNT_LOCKED),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def confirm_phone_verification(
     customer_id: CustomerId, body: ContactCode, call: PlatformCall
 ) -> Response:
