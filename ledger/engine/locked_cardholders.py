@@ -6,8 +6,8 @@ Meanwhile the messages stay in the inbox, in their order.
 
 Tried are the rows that workers may lock. A lock on another row, of a parked message for example,
 shows only when a message is decided alone: its cardholder is blamed. So is one whose message alone
-takes longer than a statement may; batches with it are cancelled, so it is left out for
-minutes where that happens again.
+takes longer than a statement may: batches with it are cancelled, so each further time it is left
+out for longer, up to minutes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -91,7 +91,8 @@ class LockedCardholders:
     def blame(self, cardholder: Id) -> None:
         """Note that a message of `cardholder`, decided alone, has waited for a lock in vain."""
         # Each costs a batch three waits: with many, batches without them must come between.
-        longest = max(_LONGEST_BLAME_S, len(self._blamed) + 1.0)
+        known = _remembered(self._blamed, self._clock()).values()
+        longest = max(_LONGEST_BLAME_S, sum(not delay.is_slow for delay in known) + 1.0)
         self._leave_out(cardholder, _FIRST_BLAME_S, longest, is_slow=False)
 
     def blame_slow(self, cardholder: Id) -> None:

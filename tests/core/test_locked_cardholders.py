@@ -107,3 +107,21 @@ def test_one_that_was_locked_is_no_suspect_of_being_slow() -> None:
     clock.now += 1
 
     assert not memory.blame_slow_again()
+
+
+def test_many_who_were_slow_do_not_keep_one_that_is_locked_out_for_longer() -> None:
+    clock = Clock()
+    memory, key = LockedCardholders(clock), new_id()
+    for _ in range(100):
+        memory.blame_slow(new_id())
+    clock.now = 6.0  # They are remembered, and left out no more.
+
+    delays = []
+    for _ in range(10):
+        memory.blame(key)
+        began = clock.now
+        while memory.left_out():
+            clock.now += 0.25
+        delays.append(clock.now - began)
+
+    assert delays[-1] == 5
