@@ -22,6 +22,7 @@ from cardledger.api.console.pages import (
     search,
     simulator,
     simulator_funding,
+    simulator_payments,
     simulator_stories,
     system,
     webhook_deliveries,
@@ -48,6 +49,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
 SANDBOX_PAGES: Final[tuple[APIRouter, ...]] = (
     exceptions.sandbox_router,
     simulator_funding.router,  # Before the forms of operations, one of which `fund` would be.
+    simulator_payments.router,
     simulator.router,
     simulator_stories.router,
 )

@@ -30,6 +30,9 @@ SYSTEM: Final = Part(title="System", path=f"{ROOT}/system")
 DELIVERIES: Final = f"{WEBHOOKS.path}/deliveries"
 """The path of the list of deliveries."""
 
+PAYMENTS: Final = f"{SIMULATOR.path}/payments"
+"""The path of the simulator's payments from outside."""
+
 PARTS: Final = (
     OVERVIEW,
     CARD_TRANSACTIONS,

@@ -24,6 +24,7 @@ from cardledger.api.console.html.rendering import ApiCall
 from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, made, ok
+from tests.console.payments import Payments
 from tests.console.person import Person, command_of, shown
 from tests.console.stories import Stories, play
 from tests.waiting import eventually
@@ -33,6 +34,7 @@ WITHOUT: Final = {
     f"{ROOT}/static/{{name}}": "is a file",
     f"{ROOT}/login": "is shown before there is a session",
     f"{ROOT}/live": "is a part of the overview, which has it",
+    f"{ROOT}/simulator/payments": "has forms; the pages that they lead to show their requests",
     f"{ROOT}/simulator/card": "leads to the page of a card",
     f"{ROOT}/{{path:path}}": "is every path without a page",
 }
@@ -77,6 +79,7 @@ def addresses(api: Api, person: Person, stories: Stories) -> Mapping[str, str]:
     front = shown(person.get("/simulator"))
     fields = {"form_token": person.hidden(front, "form_token"), "idempotency_key": forms.new_key()}
     story = person.post("/simulator/stories/tip", fields).headers["location"]
+    send, receive = Payments.of(api).addresses
     ids = {
         "card_transaction_id": stories.exception,
         "customer_id": tip["customerId"],
@@ -91,6 +94,8 @@ def addresses(api: Api, person: Person, stories: Stories) -> Mapping[str, str]:
         f"{ROOT}/simulator/cards/{{card_id}}/fund": (
             f"{ROOT}/simulator/cards/{tip['cardId']}/fund?amount=5.00+USD"
         ),
+        f"{ROOT}/simulator/payments/send": f"{ROOT}{send}",
+        f"{ROOT}/simulator/payments/receive": f"{ROOT}{receive}",
     }
     return {
         path: special.get(path) or path.format(**ids) for path in paths() if path not in WITHOUT

@@ -22,6 +22,7 @@ from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, ok, serving, url_of, worker
 from tests.connection_guard import GuardedApp
 from tests.console.crawling import pages_of
+from tests.console.payments import Payments
 from tests.console.person import Person, shown
 from tests.console.plans import seem_large, unbounded
 from tests.console.stories import play
@@ -155,6 +156,7 @@ def test_no_page_that_a_link_leads_to_reads_a_growing_table_from_its_beginning(
         "/live",
         begin_story(person).headers["location"].removeprefix(ROOT),
         f"/simulator/cards/{tip['cardId']}/fund?amount=1.00+USD",
+        *Payments.of(api).addresses,
         *(f"/search?{urlencode({'q': each})}" for each in searches),
     ]
     for path, _ in pages_of(person, *others):

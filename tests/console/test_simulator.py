@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from cardledger.api import BASE_PATH
-from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
-from cardledger.api.console.simulator import operations, stories
+from cardledger.api.console.simulator import stories
 from tests.api.support import Api, new_tenant, ok
 from tests.console.fields import Fields
 from tests.console.person import Person, shown
@@ -200,20 +199,6 @@ def test_a_step_of_another_run_is_refused(person: Person) -> None:
 
 
 # --- operations -----------------------------------------------------------------------------------
-
-
-def test_every_simulator_of_the_api_has_a_form(config: ApiConfig) -> None:
-    prefix = f"{BASE_PATH}/sandbox/cards/{{card_id}}/simulate/"
-    app = create_app(config)
-
-    paths = {
-        str(getattr(route, "path", "")).removeprefix(prefix)
-        for context in [app.router.routes]
-        for route in context
-        if str(getattr(route, "path", "")).startswith(prefix)
-    } or {path.removeprefix(prefix) for path in app.state.templates.values() if prefix in path}
-
-    assert paths == set(operations.BY_NAME)
 
 
 def test_a_cardholder_is_made_with_money_and_an_active_card(person: Person) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import Response
 
 from cardledger.api.http import idempotency
-from cardledger.api.http.errors import ApiError, invalid_field, not_found
+from cardledger.api.http.errors import invalid_field, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import resource_response
@@ -78,8 +78,8 @@ async def simulate_uma_receive(body: SandboxUmaReceive, call: PlatformCall) -> R
         )
         sender = None if answer is None else answer.found()
         if sender is None:
-            message = "There is no UMA address of the sender elsewhere; check senderUmaAddress."
-            raise ApiError(Code.UMA_NOT_FOUND, message)
+            message = "is not a UMA address elsewhere"
+            raise invalid_field("senderUmaAddress", message, Code.UMA_NOT_FOUND)
         async with call.reading() as connection:
             arrival = await arrivals.draft(
                 connection,
@@ -95,8 +95,8 @@ async def simulate_uma_receive(body: SandboxUmaReceive, call: PlatformCall) -> R
     if arrival is None and body.customer_id is not None:
         raise not_found(Code.USER_NOT_FOUND, "customer")
     if arrival is None:
-        message = "No customer of the platform has this UMA address; check receiverUmaAddress."
-        raise ApiError(Code.UMA_NOT_FOUND, message)
+        message = "is not the UMA address of a customer of the platform"
+        raise invalid_field("receiverUmaAddress", message, Code.UMA_NOT_FOUND)
     return await _send(call, await idempotency.settle(call, _event(arrival)))
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from cardledger.api.console.access import forms
 from tests.api.support import Api, ok
 from tests.console.browser.conftest import Visiting
+from tests.console.payments import Payments
 from tests.console.person import Person, shown
 from tests.console.stories import Stories
 
@@ -19,6 +20,9 @@ PAGES: Final = (
     "/simulator/cards/{card}",
     "/simulator/cards/{card}?purchase={tip}",
     "/simulator/cards/{card}/fund?amount=12.50 USD",
+    "/simulator/payments",
+    "/simulator/payments/send?quote={quote}",
+    "/simulator/payments/receive?sender=$a.usd@sandbox.uma.money&receiver={customer}&amount=9 USD",
 )
 """The addresses below the console; names in braces are those of `names`."""
 
@@ -33,7 +37,10 @@ def names(root: str, api: Api, stories: Stories) -> Mapping[str, str]:
         page = shown(person.get("/simulator"))
         form = {"form_token": person.hidden(page, "form_token"), forms.KEY: forms.new_key()}
         begun = person.post("/simulator/stories/tip", form).headers["location"]
+    payments = Payments.of(api)
     return {
+        "customer": payments.customer,
+        "quote": payments.quote,
         "story": begun.rpartition("/")[2],
         "card": ok(api.get(f"/transactions/{stories.tip}"))["cardId"],
         "tip": stories.tip,
