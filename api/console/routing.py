@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from typing_extensions import override
 
 from cardledger.api.console import ROOT
-from cardledger.api.console.access import refusals
+from cardledger.api.console.access import cookies, refusals
 from cardledger.api.console.access.context import ConsoleContext, NotLoggedInError
 from cardledger.api.console.access.forms import fields_of
 from cardledger.api.console.access.refusals import Refusal
@@ -83,24 +83,10 @@ class ConsoleRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def shown(request: Request) -> Response:
-            if TICKET in request.query_params and request.url.path != LOGIN:
-                return await _login(request)
-            try:
-                return await _handled(request, handle)
-            except NotLoggedInError:
-                return await _login(request)
-            except ApiError as error:
-                return await failure(request, error.status, error.message)
-            except RequestValidationError as error:
-                return await _invalid(request, error)
-            except SnapshotError as error:
-                return await _unread(request, error)
-            except UNAVAILABLE_ERRORS as error:
-                return await _unavailable(request, error)
-            except Exception:  # noqa: BLE001 - logged, and a page
-                # As the outermost middleware does, which would answer with JSON.
-                _log.exception("request failed", path=shown_path(request.url.path))
-                return await failure(request, INTERNAL.status, INTERNAL.message)
+            response = await _answered(request, handle)
+            if request.method == "POST" and _reads_replica(request):
+                response.headers.append("Set-Cookie", cookies.acted_cookie(request))
+            return response
 
         return shown
 
@@ -160,6 +146,30 @@ async def go_on(request: Request) -> Response:
     Once: a browser does not say of this second request that it comes from another site.
     """
     return await rendering.page(request, "arrival.html", address=_address(request))
+
+
+async def _answered(
+    request: Request, handle: Callable[[Request], Coroutine[Any, Any, Response]]
+) -> Response:
+    """Return the response of a view, or the page of its failure."""
+    if TICKET in request.query_params and request.url.path != LOGIN:
+        return await _login(request)
+    try:
+        return await _handled(request, handle)
+    except NotLoggedInError:
+        return await _login(request)
+    except ApiError as error:
+        return await failure(request, error.status, error.message)
+    except RequestValidationError as error:
+        return await _invalid(request, error)
+    except SnapshotError as error:
+        return await _unread(request, error)
+    except UNAVAILABLE_ERRORS as error:
+        return await _unavailable(request, error)
+    except Exception:  # noqa: BLE001 - logged, and a page
+        # As the outermost middleware does, which would answer with JSON.
+        _log.exception("request failed", path=shown_path(request.url.path))
+        return await failure(request, INTERNAL.status, INTERNAL.message)
 
 
 async def _handled(
@@ -250,6 +260,11 @@ async def _login(request: Request) -> Response:
         return await go_on(request)
     after = {"next": _address(request)}
     return redirect(f"{LOGIN}?{urlencode(after if ticket is None else {TICKET: ticket} | after)}")
+
+
+def _reads_replica(request: Request) -> bool:
+    call = _call(request)
+    return call is not None and call.console.replica is not None
 
 
 def _address(request: Request) -> str:

@@ -14,13 +14,21 @@ from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleServices:
-    """What outlives a page; one per event loop."""
+    """What outlives a page; one per event loop.
+
+    Pages read from `replica` where there is one, except those that must not lag behind.
+    """
 
     mode: ConsoleMode
-    snapshots: SnapshotConnections
+    primary: SnapshotConnections
+    replica: SnapshotConnections | None
     rates: RateMemory
     looks: SharedResults[Look]
     examination: Examination
+
+    def snapshots(self, *, may_lag: bool) -> SnapshotConnections:
+        """Return the connections of a page; `may_lag`: those of the replica, where there is one."""
+        return self.replica if may_lag and self.replica is not None else self.primary
 
 
 @asynccontextmanager
@@ -28,13 +36,15 @@ async def running(
     config: ConsoleConfig, database_url: str, examine: Examine | None = None
 ) -> AsyncIterator[ConsoleServices]:
     """Yield the services of the console; connections open with the first page."""
-    snapshots = SnapshotConnections(config.database_url or database_url)
+    primary = SnapshotConnections(database_url)
+    replica = None if config.database_url is None else SnapshotConnections(config.database_url)
     looks = SharedResults[Look]()
     examination = Examination(examine)
     try:
         yield ConsoleServices(
             mode=config.mode,
-            snapshots=snapshots,
+            primary=primary,
+            replica=replica,
             rates=RateMemory(),
             looks=looks,
             examination=examination,
@@ -42,4 +52,6 @@ async def running(
     finally:
         await looks.close()
         await examination.close()
-        await snapshots.dispose()
+        await primary.dispose()
+        if replica is not None:
+            await replica.dispose()

@@ -3,23 +3,19 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final
-from urllib.parse import urlsplit
+from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.console.access import sessions
+from cardledger.api.console.access import cookies, sessions
 from cardledger.api.console.access.sessions import Session
 from cardledger.api.console.services import ConsoleServices
 from cardledger.api.http.authentication import require
 from cardledger.api.http.rate_limits import address_of
-from cardledger.api.http.request_context import PlatformContext, public_root, services_of
+from cardledger.api.http.request_context import PlatformContext, services_of
 from cardledger.api.http.routing import REQUESTS
 from cardledger.ledger.platforms.scopes import Permission
-
-COOKIE: Final = "cardledger_console"
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 class NotLoggedInError(Exception):
@@ -32,14 +28,17 @@ class ConsoleContext(PlatformContext):
 
     console: ConsoleServices
     session: Session
+    has_acted: bool
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """Yield a read-only connection on which all statements see one snapshot.
 
-        Once a page: there are two such connections.
+        Once a page: there are two such connections. Who has just acted reads what that has done,
+        from where it was written.
         """
-        async with self.console.snapshots.snapshot(self.platform_id) as connection:
+        snapshots = self.console.snapshots(may_lag=not self.has_acted)
+        async with snapshots.snapshot(self.platform_id) as connection:
             yield connection
 
     def may(self, permission: str) -> bool:
@@ -53,23 +52,13 @@ def console_of(request: Request) -> ConsoleServices:
     return console
 
 
-def cookie_name(request: Request) -> str:
-    """Return the name of the session's cookie, which is that of the port that browsers connect to.
-
-    Browsers share cookies between the ports of a host, on which there may be several consoles; the
-    processes of one console, behind a proxy, share its public URL and have ports of their own.
-    """
-    root = urlsplit(public_root(request))
-    return f"{COOKIE}_{root.port or _PORTS[root.scheme]}"
-
-
 async def context_of(request: Request) -> ConsoleContext:
     """Return the context of a request, whose token is looked up: it may have been deleted.
 
     Raises: NotLoggedInError; ApiError FORBIDDEN, RATE_LIMITED.
     """
     services = services_of(request)
-    cookie = request.cookies.get(cookie_name(request), "")
+    cookie = cookies.session_cookie_of(request)
     session = sessions.session_in(cookie, services.keys, at=services.clock())
     if session is None:
         raise NotLoggedInError
@@ -79,7 +68,11 @@ async def context_of(request: Request) -> ConsoleContext:
     if token is None:
         raise NotLoggedInError
     call = ConsoleContext(
-        services=services, token=token, console=console_of(request), session=session
+        services=services,
+        token=token,
+        console=console_of(request),
+        session=session,
+        has_acted=cookies.has_acted(request),
     )
     request.state.call = call
     services.limits.admit(REQUESTS, str(token.platform_id))

@@ -1,16 +1,14 @@
 """Log in with an API token, or by a ticket in a link; log out."""
 
 from base64 import b64encode
-from ipaddress import ip_address
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import structlog
 from fastapi import Query, Request, Response
 
 from cardledger.api.console import ROOT
-from cardledger.api.console.access import sessions
-from cardledger.api.console.access.context import NotLoggedInError, context_of, cookie_name
+from cardledger.api.console.access import cookies, sessions
+from cardledger.api.console.access.context import NotLoggedInError, context_of
 from cardledger.api.console.access.forms import FORM_TOKEN, fields_of
 from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import (
@@ -23,10 +21,9 @@ from cardledger.api.console.routing import (
 from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import IS_HEAD, ApiError
 from cardledger.api.http.rate_limits import address_of
-from cardledger.api.http.request_context import public_root, services_of
+from cardledger.api.http.request_context import services_of
 from cardledger.ledger.platforms import console_tickets
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.schema import ssrf
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.errors import Code
 
@@ -90,7 +87,7 @@ async def log_out(request: Request) -> Response:
     if not sessions.is_form_token(fields.get(FORM_TOKEN, ""), call.session, call.keys):
         raise ApiError(Code.FORBIDDEN, "This form belongs to another session; reload the page.")
     response = redirect(LOGIN)
-    response.headers["Set-Cookie"] = _cookie(request, "", 0)
+    response.headers["Set-Cookie"] = cookies.session_cookie(request, "", 0)
     return response
 
 
@@ -141,7 +138,9 @@ async def _begin(
     _log.info("console session begun", caller=public_id("Token", token.id))
     response = redirect(_own_path(after))
     value = sessions.cookie_of(session, services.keys)
-    response.headers["Set-Cookie"] = _cookie(request, value, int(sessions.LIFETIME.total_seconds()))
+    response.headers["Set-Cookie"] = cookies.session_cookie(
+        request, value, int(sessions.LIFETIME.total_seconds())
+    )
     return response
 
 
@@ -163,26 +162,6 @@ def _own_path(path: str) -> str:
     is_page = path == ROOT or path.startswith((f"{ROOT}/", f"{ROOT}?"))
     is_plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path
     return path if is_page and is_plain and len(path) <= _MAX_PATH else ROOT
-
-
-def _cookie(request: Request, value: str, max_age_s: int) -> str:
-    """Return the cookie of a session: for this console alone, and never for a script."""
-    root = urlsplit(public_root(request))
-    is_secure = root.scheme == "https" or not _is_loopback(root.hostname or "")
-    secure = "; Secure" if is_secure else ""
-    return (
-        f"{cookie_name(request)}={value}; Path={ROOT}; Max-Age={max_age_s}; HttpOnly;"
-        f" SameSite=Strict{secure}"
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ssrf.is_loopback(ip_address(host))
-    except ValueError:
-        return False
 
 
 def _is_preview(request: Request) -> bool:
