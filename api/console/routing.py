@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import structlog
 from fastapi import APIRouter, Request, Response
@@ -253,8 +253,8 @@ async def _login(request: Request) -> Response:
             request.state.fields = await fields_of(request)
         return await failure(request, _FORBIDDEN, _ENDED, is_logged_out=True)
     if "hx-request" in request.headers:  # A part of a page: the whole page is to be replaced.
-        headers = HEADERS | {"HX-Redirect": LOGIN}
-        return Response(status_code=_UNAUTHORIZED, headers=headers)
+        login = f"{LOGIN}?{urlencode({'next': _page_in_sight(request)})}"
+        return Response(status_code=_UNAUTHORIZED, headers=HEADERS | {"HX-Redirect": login})
     ticket = request.query_params.get(TICKET)
     if ticket is None and is_from_elsewhere(request):
         return await go_on(request)
@@ -265,6 +265,12 @@ async def _login(request: Request) -> Response:
 def _reads_replica(request: Request) -> bool:
     call = _call(request)
     return call is not None and call.console.replica is not None
+
+
+def _page_in_sight(request: Request) -> str:
+    """Return the page of which a part was asked for."""
+    page = urlsplit(request.headers.get("hx-current-url", ""))
+    return f"{page.path}?{page.query}" if page.query else page.path or ROOT
 
 
 def _address(request: Request) -> str:

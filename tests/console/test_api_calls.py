@@ -40,6 +40,8 @@ WITHOUT: Final = {
 }
 """The paths that are asked for with GET and show nothing of the API."""
 
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
 _JSON: Final = re.compile(
     r'<pre class="json"[^>]*aria-label="JSON of this page"><code>(.*?)</code>', re.DOTALL
 )
@@ -127,7 +129,7 @@ def test_what_the_api_does_not_answer_is_noted(
     assert "the rest is of this page only" in page("/system")
     assert "The command lists the latest cards." in page("/simulator")
     fund = page("/exceptions/{card_transaction_id}/fund")
-    assert "The API returns the card transaction; `availableBalance`" in fund
+    assert "The API returns the card transaction; since when it owes" in fund
     owed = ok(api.get(f"/transactions/{stories.exception}"))
     shown_by_fund = document_of(fund)
     assert {name: shown_by_fund[name] for name in owed} == owed
@@ -143,6 +145,10 @@ def test_the_json_of_an_account_has_its_statement(
 
     document = document_of(page)
     lines = document.pop("statement")
+    assert [each["id"] for each in document.pop("cards")] == [
+        ok(api.get(f"/transactions/{stories.tip}"))["cardId"]
+    ]
+    assert document.pop("hasMoreCards") is False
     assert document == ok(api.get(f"/internal-accounts/{account}"))
     assert [(each["entry"], each["event"], each["amount"]["amount"]) for each in lines] == [
         (2, "PULLED", -1_250),
@@ -179,6 +185,18 @@ def test_the_json_of_the_overview_and_the_system_have_what_they_show(
     assert {each["queue"] for each in overview["waiting"]} >= {"outbox", "webhooks to send"}
     assert system["settings"]["CARDLEDGER_CONSOLE"] == "act"
     assert system["readiness"]["postgresql"] == "answers"
+
+
+def test_what_a_page_lists_is_in_its_json(person: Person, addresses: Mapping[str, str]) -> None:
+    missing = {}
+    for path, address in addresses.items():
+        page = shown(person.http.get(address)).partition("<main")[2]
+        content = page.partition('<section class="api"')[0]
+        tables = "".join(re.findall(r"<tbody.*?</tbody>", content, re.DOTALL))
+        ids = set(re.findall(r"[A-Z][A-Za-z]+:([0-9a-f]{8}-[0-9a-f-]{27})", tables))
+        missing[path] = sorted(ids - set(_UUID.findall(json.dumps(document_of(page)))))
+
+    assert not {path: ids for path, ids in missing.items() if ids}
 
 
 # --- calls that were made -------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_what_stands_in_suspense_has_the_ids_of_its_messages(root: str, config: 
     assert urlencode({"q": parked["id"]}) not in page  # The search does not look for it.
     assert [each.split()[0] for each in after] == ["suspense", "suspended", "suspended"]
     assert "suspense item &lt;b&gt;visa&lt;/b&gt; of-parked" in after[0]
-    assert document_of(page)[0]["subject"] == {
+    assert document_of(page)["entries"][0]["subject"] == {
         "kind": "REJECTION",
         "id": rejection["id"],
         "source": "<b>visa</b>",

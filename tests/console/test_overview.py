@@ -25,6 +25,7 @@ from tests.api.support import Api, closed_port, new_tenant, server
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
 from tests.console.test_accounts import main_of
+from tests.console.test_api_calls import document_of
 from tests.proxy import proxy_to, through
 from tests.waiting import eventually
 
@@ -100,6 +101,31 @@ def test_more_exceptions_than_are_read_are_at_least_so_many(
     monkeypatch.setattr(platform_figures, "ROW_LIMIT", 1)
 
     assert eventually(lambda: "in at least 2</span>" in shown(person.get("")), timeout_s=20)
+
+
+def test_open_exceptions_are_in_the_bucket_of_their_days(
+    root: str, config: ApiConfig, database_url: DatabaseUrl
+) -> None:
+    days = {0.5: 0, 1.9: 0, 2.1: 1, 3.9: 1, 4.1: 2, 7.9: 2, 8.1: 3, 14.9: 3, 15.1: 4}
+    tenant = new_tenant(config.database_url)
+    with Api(root, tenant) as client, Person(root) as visitor:
+        visitor.log_in(tenant)
+        card = client.active_card(balance=100 * len(days))["id"]
+        purchases = [str(client.authorize(card, 100)["id"]) for _ in days]
+        for purchase in purchases:
+            client.clear(card, purchase, 300)
+        with psycopg.connect(database_url) as owner:
+            for purchase, age in zip(purchases, days, strict=True):
+                owner.execute(
+                    "UPDATE card_transactions SET debt_since = now() - %s WHERE id = %s",
+                    [timedelta(days=age), purchase.partition(":")[2]],
+                )
+        [owed] = document_of(shown(visitor.get("")))["openExceptions"]
+
+    counts = [sum(bucket == place for bucket in days.values()) for place in range(5)]
+    assert [each["count"] for each in owed["byAge"]] == counts
+    amounts = [each["owedAmount"]["amount"] for each in owed["byAge"]]
+    assert amounts == [200 * count for count in counts]
 
 
 def test_more_failing_endpoints_than_are_shown_are_said(
@@ -178,9 +204,12 @@ def test_viewers_of_a_platform_share_what_is_read(
 
 def test_a_session_that_has_ended_leads_the_whole_page_to_the_login(root: str) -> None:
     with Person(root) as stranger:
-        answer = stranger.http.get("/console/live", headers={"HX-Request": "true"})
+        page = f"{root}/console/card-transactions/CardTransaction:1?asOf=3"
+        sent = {"HX-Request": "true", "HX-Current-URL": page}
+        answer = stranger.http.get("/console/live", headers=sent)
 
-    assert (answer.status_code, answer.headers["hx-redirect"]) == (401, "/console/login")
+    login = "/console/login?next=%2Fconsole%2Fcard-transactions%2FCardTransaction%3A1%3FasOf%3D3"
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (401, login)
 
 
 def test_without_postgresql_a_page_says_so(

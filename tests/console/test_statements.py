@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
@@ -99,8 +99,18 @@ READERS: Final[dict[str, Reader]] = {
     "rejections": lambda connection, platform, _: platform_rates.rejections(
         connection, platform_id=platform, since=NOW - timedelta(minutes=15)
     ),
+    "earlier rejections": lambda connection, platform, _: platform_rates.rejections(
+        connection, platform_id=platform, since=NOW - timedelta(minutes=15), before=KEY
+    ),
+    "delivered earlier": lambda connection, platform, _: platform_rates.deliveries(
+        connection, platform_id=platform, since=NOW - timedelta(minutes=15), before=KEY
+    ),
     "delivered": lambda connection, platform, _: platform_rates.deliveries(
         connection, platform_id=platform, since=NOW - timedelta(minutes=15)
+    ),
+    "backlog": lambda connection, platform, _: connection.execute(
+        text(platform_figures.OLDEST),
+        {"platform": platform, "lane": 0, "canaries": KEY, "rows": 100},
     ),
     "purchase": lambda connection, platform, purchase: purchase_history.read(
         connection, platform_id=platform, card_transaction_id=purchase

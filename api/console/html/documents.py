@@ -1,8 +1,8 @@
 """JSON of what pages show and the API has no resource of, and notes where its answer differs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from fastapi import Request
 
@@ -11,22 +11,45 @@ from cardledger.api.console.html import rendering
 from cardledger.ledger.queries.console.entry_subjects import Subject
 from cardledger.ledger.queries.console.platform_figures import Depth
 from cardledger.ledger.queries.console.purchase_history import PurchaseHistory
+from cardledger.ledger.queries.console.purchase_messages import PurchaseMessages
 from cardledger.schema.wire.common import public_id, rfc3339
+from cardledger.schema.wire.webhooks.endpoints import WebhookDeliveryResource
 
 Document = Mapping[str, Any]
 """A JSON object."""
 
+MORE: Final = "The API returns the resource; the lists beside it are of this page."
+"""The note of a page that shows a resource, and what belongs to it."""
+
+_OF_EVENTS: Final = "The API returns `data`, the events; the rest is of this page."
 _SOME_EVENTS: Final = (
     "The API returns every event; this JSON has those of this page, {} to {} of {}{}."
 )
 
 
+class Wired(Protocol):
+    """A resource of the API."""
+
+    def wire(self) -> dict[str, Any]:
+        """Return the JSON object that the API sends."""
+        ...
+
+
+def listed(resources: Iterable[Wired]) -> list[Document]:
+    """Return resources as the API sends them."""
+    return [each.wire() for each in resources]
+
+
 def events_call(
-    request: Request, call: ConsoleContext, history: PurchaseHistory
+    request: Request,
+    call: ConsoleContext,
+    history: PurchaseHistory,
+    others: Document | None = None,
 ) -> rendering.ApiCall:
     """Return the request of the API for the events of a card transaction, of which a page has some.
 
-    The note says which, where the API returns more.
+    `others` is what else the page shows. The note says which events the document has, where the API
+    returns more.
     """
     name = public_id("CardTransaction", history.resource.id)
     is_whole = len(history.steps) == history.event_count and not history.is_capped
@@ -36,9 +59,67 @@ def events_call(
         request,
         call,
         f"/transactions/{name}/events",
-        {"data": [step.event.wire() for step in history.steps]},
-        note=None if is_whole else _SOME_EVENTS.format(*shown),
+        {
+            "data": [step.event.wire() for step in history.steps],
+            "asOf": history.as_of,
+            "figures": dict(history.figures),
+            "balances": dict(history.balances),
+            "reason": history.reason,
+            "cardTransaction": history.resource.wire(),
+            **(others or {}),
+        },
+        note=_OF_EVENTS if is_whole else f"{_OF_EVENTS} {_SOME_EVENTS.format(*shown)}",
     )
+
+
+def delivery(resource: WebhookDeliveryResource, attempts: Iterable[Wired]) -> Document:
+    """Return a delivery with its latest attempts."""
+    return {**resource.wire(), "attempts": listed(attempts)}
+
+
+def messages(found: PurchaseMessages) -> Document:
+    """Return the messages of the network about a purchase, those that wait, and the rejections."""
+    return {
+        "messages": [
+            {
+                "source": each.source,
+                "reference": each.reference,
+                "outcome": each.outcome,
+                "reason": each.reason,
+                "firstEvent": each.first_event,
+                "lastEvent": each.last_event,
+                "occurredAt": moment(each.occurred_at),
+                "recordedAt": moment(each.recorded_at),
+            }
+            for each in found.applied
+        ],
+        "parkedEvents": [
+            {
+                "id": public_id("ParkedEvent", each.id),
+                "source": each.source,
+                "reference": each.reference,
+                "type": each.type,
+                "waitsFor": each.waits_for,
+                "receivedAt": moment(each.received_at),
+            }
+            for each in found.parked
+        ],
+        "rejections": [
+            {
+                "id": public_id("Rejection", each.id),
+                "source": each.source,
+                "reference": each.reference,
+                "reason": each.reason,
+                "detail": each.detail,
+                "hasToken": each.has_token,
+                "hasReference": each.has_reference,
+                "recordedAt": moment(each.recorded_at),
+            }
+            for each in found.rejected
+        ],
+        "hasMoreParkedEvents": found.has_more_parked,
+        "hasMoreRejections": found.has_more_rejected or found.is_capped,
+    }
 
 
 def entry_subject(subject: Subject) -> Document:

@@ -29,6 +29,14 @@ TEMPLATES: Final = Path(__file__).with_name("templates")
 _DOCUMENT_CHARACTERS: Final = 200_000  # Of the JSON that a page shows.
 
 
+@dataclass(frozen=True, slots=True)
+class ShownJson:
+    """JSON of a page; `is_cut`: only its first characters, which are no JSON of their own."""
+
+    text: str
+    is_cut: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
     """A request of the API and its answer, which a page shows; `path` is below the base path.
@@ -66,7 +74,7 @@ class ApiCall:
         return f"{command} -H 'Content-Type: application/json' -d {body}"
 
     @property
-    def json(self) -> str:
+    def json(self) -> ShownJson:
         """The answer, as people read JSON."""
         return _json(self.document)
 
@@ -85,14 +93,14 @@ class Command:
         return self.command
 
     @property
-    def json(self) -> str:
+    def json(self) -> ShownJson:
         """What the page shows, as people read JSON."""
         return _json(self.document)
 
 
-def _json(document: Any) -> str:  # noqa: ANN401 - JSON
+def _json(document: Any) -> ShownJson:  # noqa: ANN401 - JSON
     text = formats.visible_json(to_json(document, indent=2).decode())
-    return text if len(text) <= _DOCUMENT_CHARACTERS else f"{text[:_DOCUMENT_CHARACTERS]}\n…"
+    return ShownJson(text[:_DOCUMENT_CHARACTERS], len(text) > _DOCUMENT_CHARACTERS)
 
 
 def with_filters(

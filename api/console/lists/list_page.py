@@ -1,13 +1,13 @@
 """A page of a list in the order of ids, the newest first, with the same from the API."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from fastapi import Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.console.access.context import ConsoleContext
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.http.responses import Listing
@@ -25,14 +25,6 @@ SELECTED: Final = (
     "The API has no such filter: the command selects within one page of its answer, and may return"
     " fewer than this page."
 )
-
-
-class Item(Protocol):
-    """What a list has: a resource of the API."""
-
-    def wire(self) -> dict[str, Any]:
-        """Return the JSON object that the API sends."""
-        ...
 
 
 Reader = Callable[[AsyncConnection, Wanted], Awaitable[Page[Any]]]
@@ -68,7 +60,7 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
             call,
             filters,
             api,
-            page.items,
+            documents.listed(page.items),
             selected=selected,
             note=None if page.reached is None else NOT_SEARCHED,
         ),
@@ -80,13 +72,13 @@ def list_call(  # noqa: PLR0913 - each by name
     call: ConsoleContext,
     filters: Filters,
     path: str,
-    items: Sequence[Item],
+    data: Sequence[documents.Document],
     *,
     selected: str | None = None,
     others: Mapping[str, Any] | None = None,
     note: str | None = None,
 ) -> rendering.ApiCall:
-    """Return the request of the API that lists the `items` of a page, at `path` with its filters.
+    """Return the request of the API that lists the `data` of a page, at `path` with its filters.
 
     `others` is what else the page shows. `selected` is a condition of `jq` for what the API has no
     filter of. The note says where the answer cannot be the page, besides what `note` says of this
@@ -101,7 +93,7 @@ def list_call(  # noqa: PLR0913 - each by name
         request,
         call,
         rendering.with_filters(path, {"limit": str(filters.limit)}, limit="limit"),
-        {**(others or {}), "data": [item.wire() for item in items]},
+        {**(others or {}), "data": data},
         selected=selected,
         note=" ".join(filter(None, notes)) or None,
     )

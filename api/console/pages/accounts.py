@@ -43,8 +43,8 @@ _OTHER_ORDER: Final = (
     " /platform/internal-accounts."
 )
 _STATEMENT: Final = (
-    "The API returns the account; `statement`, the entries of this page, is of the command line, by"
-    " posting day: cardledger report statement --platform {platform} --account {account}"
+    "The API returns the account; `cards` are of this page, and `statement`, its entries, is of the"
+    " command line, by posting day: cardledger report statement --platform {platform} --account {account}"
     " --format json"
 )
 
@@ -80,14 +80,18 @@ async def list_accounts(
             wanted=listing.wanted(newest_first=True),
             count_limit=0,
         )
-        own = await accounts.platform_accounts(
-            connection, platform_id=call.platform_id, currency=query.currency
+        own = (
+            []
+            if query.customer_id or query.cursor
+            else await accounts.platform_accounts(
+                connection, platform_id=call.platform_id, currency=query.currency
+            )
         )
     return await _LIST.page(
         request,
         call,
         items=page.items,
-        own=[] if query.customer_id or query.cursor else own,
+        own=own,
         next_cursor=listing.next_cursor(page),
         api=list_call(
             request,
@@ -99,7 +103,8 @@ async def list_accounts(
                 customerId="customerId",
                 currency="currency",
             ),
-            page.items,
+            documents.listed(page.items),
+            others={"platformAccounts": documents.listed(own)} if own else None,
             note=_OTHER_ORDER,
         ),
     )
@@ -157,7 +162,12 @@ async def show_account(
             request,
             call,
             f"/internal-accounts/{name}",
-            account.wire() | {"statement": [_wire(line, currency) for line in statement.lines]},
+            {
+                **account.wire(),
+                "statement": [_wire(line, currency) for line in statement.lines],
+                "cards": documents.listed(funded.items),
+                "hasMoreCards": funded.last is not None,
+            },
             note=_STATEMENT.format(platform=_uuid(call.platform_id), account=name),
         ),
     )

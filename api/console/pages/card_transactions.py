@@ -173,5 +173,16 @@ async def _shown(
         deliveries=webhooks.items,
         has_more_deliveries=webhooks.last is not None,
         attempts=attempts,
-        api=documents.events_call(request, call, history),
+        api=documents.events_call(
+            request,
+            call,
+            history,
+            {
+                **documents.messages(messages),
+                "webhookDeliveries": [
+                    documents.delivery(each, attempts[each.id]) for each in webhooks.items
+                ],
+                "hasMoreWebhookDeliveries": webhooks.last is not None,
+            },
+        ),
     )

@@ -12,7 +12,7 @@ from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Managing
 from cardledger.api.console.access.refusals import form_on
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_page
@@ -108,7 +108,17 @@ async def show_card(request: Request, card_id: CardId, call: Viewer) -> Response
         latest=latest.items,
         has_more=latest.last is not None,
         key=forms.new_key,
-        api=rendering.api_call(request, call, f"/cards/{name}", card.wire()),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/cards/{name}",
+            {
+                **card.wire(),
+                "cardTransactions": documents.listed(latest.items),
+                "hasMoreCardTransactions": latest.last is not None,
+            },
+            note=documents.MORE,
+        ),
     )
 
 

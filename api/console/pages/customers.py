@@ -6,7 +6,7 @@ from fastapi import Query, Request, Response
 
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.lists.list_page import list_page
@@ -123,5 +123,17 @@ async def show_customer(request: Request, customer_id: CustomerId, call: Viewer)
         cards=held.items,
         has_more_cards=held.last is not None,
         latest=latest.items,
-        api=rendering.api_call(request, call, f"/customers/{name}", customer.wire()),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/customers/{name}",
+            {
+                **customer.wire(),
+                "internalAccounts": documents.listed(owned.items),
+                "cards": documents.listed(held.items),
+                "hasMoreCards": held.last is not None,
+                "cardTransactions": documents.listed(latest.items),
+            },
+            note=documents.MORE,
+        ),
     )

@@ -11,7 +11,7 @@ from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Transacting
 from cardledger.api.console.access.refusals import form_on
-from cardledger.api.console.html import rendering
+from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_call
@@ -38,12 +38,13 @@ _PART: Final = navigation.EXCEPTIONS
 _LIST: Final = FilteredList(_PART.path, "exceptions.html", part=_PART)
 _FUND: Final = f"{_PART.path}/{{card_transaction_id}}/fund"
 _OTHER_ORDER: Final = (
-    "The API lists them by their creation, this page by the event since which they are owed."
+    "The API lists card transactions by their creation, this page by the event since which they are"
+    " owed; that and what would pay them are of this page."
 )
 
 _FUND_NOTE: Final = (
-    "The API returns the card transaction; `availableBalance` of its account and `missingAmount`,"
-    " with all that is before it in the queue, are of this page."
+    "The API returns the card transaction; since when it owes, its position in the queue of the"
+    " account, `availableBalance` and `missingAmount` are of this page."
 )
 _KEY: Final = re.compile(
     r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})-[0-9]{1,19}",
@@ -97,11 +98,27 @@ async def list_exceptions(
                 accountIdentifier="accountId",
                 customerId="customerId",
             ),
-            [item.resource for item in page.items],
+            [_document(item) for item in page.items],
             selected=None if query.currency is None else _of_currency(query.currency),
             note=_OTHER_ORDER,
         ),
     )
+
+
+def _document(item: OpenException) -> documents.Document:
+    """Return an open exception in JSON: its card transaction, and what the page says of it."""
+    missing = item.missing
+    return {
+        **item.resource.wire(),
+        "owedSince": documents.moment(item.since),
+        "event": item.event,
+        "source": item.source,
+        "reference": item.reference,
+        "queuePosition": item.position,
+        "availableBalance": money(item.available, item.currency).wire(),
+        "missingAmount": None if missing is None else missing.wire(),
+        "accountStatus": item.account_status,
+    }
 
 
 def _of_currency(currency: str) -> str:
@@ -133,11 +150,7 @@ async def confirm_fund(
             request,
             call,
             f"/transactions/{name}",
-            owing.resource.wire()
-            | {
-                "availableBalance": money(owing.available, owing.currency).wire(),
-                "missingAmount": None if missing is None else missing.wire(),
-            },
+            _document(owing),
             note=_FUND_NOTE,
         ),
     )

@@ -1,6 +1,5 @@
 """The journal by time, and the trial balance as it was last computed."""
 
-from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from typing import Annotated, Final
 
@@ -16,7 +15,7 @@ from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.errors import invalid
 from cardledger.ledger.queries import trial_balance
 from cardledger.ledger.queries.console import journal
-from cardledger.ledger.queries.console.journal import Entry, JournalFilters, Kind, Side
+from cardledger.ledger.queries.console.journal import Entry, JournalFilters, Kind, Page, Side
 from cardledger.ledger.queries.trial_balance import TrialBalances
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Currency, InternalAccountId, amount, public_id, rfc3339
@@ -94,7 +93,7 @@ async def show_journal(
         reached=page.reached,
         unread=page.unread,
         next_cursor=following.next_cursor(page.next_after),
-        api=_command(call, query, since, until, page.entries),
+        api=_command(call, query, since, until, page),
     )
 
 
@@ -116,7 +115,7 @@ def _command(
     query: JournalQuery,
     since: datetime,
     until: datetime,
-    entries: Sequence[Entry],
+    page: Page,
 ) -> rendering.Command:
     platform = public_id("PlatformConfig", call.platform_id).partition(":")[2]
     command = f"cardledger report journal --platform {platform}"
@@ -131,7 +130,13 @@ def _command(
         note += "" if query.currency else f" {_ONE_CURRENCY}"
     return rendering.Command(
         command=f"{command} --format json",
-        document=[_wire(entry) for entry in entries],
+        document={
+            "since": rfc3339(since),
+            "until": rfc3339(until),
+            "reachedAt": documents.moment(page.reached),
+            "unread": page.unread,
+            "entries": [_wire(entry) for entry in page.entries],
+        },
         note=note,
     )
 

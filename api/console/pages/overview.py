@@ -13,12 +13,12 @@ from cardledger.api.console.html.documents import Document
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.look import Look
-from cardledger.api.console.rates import WINDOW, Rate, Rates
+from cardledger.api.console.rates import WINDOW, Rate
 from cardledger.api.console.routing import console_router
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.queries.console import platform_figures
-from cardledger.ledger.queries.console.platform_figures import OpenExceptions, PlatformFigures
+from cardledger.ledger.queries.console.platform_figures import OpenExceptions
 from cardledger.ledger.storage import paging
 from cardledger.schema.wire.common import amount, public_id
 
@@ -88,16 +88,20 @@ async def _shown(request: Request, call: ConsoleContext, template: str, look: Lo
             call,
             Filters(limit=_LATEST),
             "/transactions?type=CARD&sortOrder=desc",
-            look.latest,
-            others=_document(look.figures, look.rates, checks),
+            documents.listed(look.latest),
+            others=_document(look, checks),
             note=_NO_FIGURES,
         ),
     )
 
 
-def _document(figures: PlatformFigures, rates: Rates, checks: Document) -> Document:
+def _document(look: Look, checks: Document) -> Document:
     """Return the figures in JSON: `isAtLeast` where not all was counted."""
+    figures, rates = look.figures, look.rates
+    standstill = look.readiness.standstill
     return {
+        "asOf": documents.moment(look.at),
+        "standstill": standstill and standstill.detail,
         "failedChecks": checks,
         "decisions": _rate(rates.decisions),
         "webhooksDelivered": _rate(rates.webhooks),
@@ -128,6 +132,8 @@ def _rate(rate: Rate) -> Document:
         "count": rate.total,
         "isAtLeast": rate.unknown_s > 0,
         "perSecond": rate.per_second,
+        "intervals": list(rate.counts),
+        "unknownSeconds": rate.unknown_s,
     }
 
 

@@ -1,6 +1,5 @@
 """The search box: one field for every id and name; a single hit is opened at once."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import Query, Request, Response
@@ -11,7 +10,7 @@ from cardledger.api.console.html import rendering
 from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.request_context import public_root
 from cardledger.ledger.queries.console import search
-from cardledger.ledger.queries.console.search import Hit
+from cardledger.ledger.queries.console.search import Found, Hit
 
 _PATHS: Final = {
     "CardTransaction": f"{ROOT}/card-transactions",
@@ -84,16 +83,20 @@ async def find(
         card_limit=search.CARD_LIMIT if found.has_more_cards else None,
         unread=found.unread if found.unread in NOT_SEARCHED else None,
         addresses=_addresses(request, found.unread, q.strip()),
-        api=_api(request, call, found.hits),
+        api=_api(request, call, found),
     )
 
 
-def _api(request: Request, call: ConsoleContext, hits: Sequence[Hit]) -> rendering.ApiCall | None:
-    """Return the request of the API for the first of `hits`; None when nothing was found."""
-    if not hits:
+def _api(request: Request, call: ConsoleContext, found: Found) -> rendering.ApiCall | None:
+    """Return the request of the API for the first hit; None when nothing was found."""
+    if not found.hits:
         return None
-    document = {"data": [{"id": hit.name, "by": hit.by} for hit in hits]}
-    return rendering.api_call(request, call, _path_of(hits[0]), document, note=_NO_SEARCH)
+    document = {
+        "data": [{"id": hit.name, "by": hit.by} for hit in found.hits],
+        "hasMore": found.is_capped,
+        "hasMoreCards": found.has_more_cards,
+    }
+    return rendering.api_call(request, call, _path_of(found.hits[0]), document, note=_NO_SEARCH)
 
 
 def _page_of(hit: Hit) -> str | None:

@@ -117,7 +117,7 @@ async def show_simulator(request: Request, call: Viewer) -> Response:
             call,
             Filters(limit=_LATEST),
             "/cards?sortOrder=desc",
-            latest.items,
+            documents.listed(latest.items),
             note=_ONLY_CARDS,
         ),
     )
@@ -283,18 +283,36 @@ async def _card_page(
         made=_made(request, call, card, query),
         history=history,
         picture=None if history is None else picture.draw(history),
-        api=_api(request, call, card, history),
+        api=_api(
+            request,
+            call,
+            card,
+            history,
+            {
+                "internalAccount": None if account is None else account.wire(),
+                "cardTransactions": documents.listed(purchases.items),
+                **({} if answer is None else {"balanceInquiry": answer.body}),
+            },
+        ),
     )
 
 
 def _api(
-    request: Request, call: ConsoleContext, card: CardResource, history: PurchaseHistory | None
+    request: Request,
+    call: ConsoleContext,
+    card: CardResource,
+    history: PurchaseHistory | None,
+    others: documents.Document,
 ) -> ApiCall:
     if history is None:
         return rendering.api_call(
-            request, call, f"/cards/{public_id('Card', card.id)}", card.wire()
+            request,
+            call,
+            f"/cards/{public_id('Card', card.id)}",
+            {**card.wire(), **others},
+            note=documents.MORE,
         )
-    return documents.events_call(request, call, history)
+    return documents.events_call(request, call, history, {"card": card.wire(), **others})
 
 
 def _made(

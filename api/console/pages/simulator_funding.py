@@ -32,6 +32,8 @@ _on_card: Final = form_on(
     _CARD, show=show_again, form=operations.FUND, labels={operations.AMOUNT: "Amount"}
 )
 
+_NOTE: Final = "The API returns the account; `deposit` is what is to be confirmed."
+
 router = console_router()
 
 
@@ -65,7 +67,13 @@ async def confirm_fund(
         card=public_id("Card", card_id),
         purchase=(None if query.purchase is None else public_id("CardTransaction", query.purchase)),
         key=forms.new_key(),
-        api=rendering.api_call(request, call, f"/internal-accounts/{name}", account.wire()),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/internal-accounts/{name}",
+            {**account.wire(), "deposit": {"amount": amount.minor_units}},
+            note=_NOTE,
+        ),
     )
 
 

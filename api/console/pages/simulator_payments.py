@@ -35,6 +35,7 @@ _SEND: Final = f"{_PAYMENTS}/send"
 _RECEIVE: Final = f"{_PAYMENTS}/receive"
 _RATE: Final = f"{_PAYMENTS}/exchange-rate"
 _SENDER: Final = "$success.usd@sandbox.uma.money"
+_NOTE: Final = "The API returns the customer; `payment` is what is to be confirmed."
 _RATE_TEXT: Final = re.compile(r"[0-9]{1,10}(\.[0-9]{1,12})?", re.ASCII)
 _MAX_VALUE: Final = 320
 _FIELDS: Final = {
@@ -162,7 +163,19 @@ async def confirm_receive(
         uma_address=receiver.uma_address,
         key=forms.new_key(),
         api=rendering.api_call(
-            request, call, f"/customers/{name}", None if customer is None else customer.wire()
+            request,
+            call,
+            f"/customers/{name}",
+            {
+                **({} if customer is None else customer.wire()),
+                "payment": {
+                    "senderUmaAddress": query.sender,
+                    "receivingCurrencyCode": amount.currency,
+                    "receivingCurrencyAmount": amount.minor_units,
+                    "internalAccountId": public_id("InternalAccount", receiver.account_id),
+                },
+            },
+            note=_NOTE,
         ),
     )
 

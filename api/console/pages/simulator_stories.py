@@ -157,7 +157,7 @@ async def show(
         made=[rendering.api_call(request, call, made.path, body=made.body, key=made.key)],
         outcome=query.outcome,
         first_outcome=query.first_outcome,
-        api=documents.events_call(request, call, history),
+        api=documents.events_call(request, call, history, {"step": query.step}),
     )
 
 

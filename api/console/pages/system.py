@@ -6,6 +6,7 @@ from typing import Final
 
 from fastapi import Request, Response
 
+from cardledger import __version__
 from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.html import documents, rendering
@@ -66,7 +67,10 @@ async def show_system(request: Request, call: Viewer) -> Response:
         api=rendering.Command(
             command=f"curl {rendering.quoted(f'{public_root(request)}/readyz')}",
             document={
+                "cardledger": __version__,
+                "python": platform.python_version(),
                 "readiness": readiness.state,
+                "standstill": readiness.standstill and readiness.standstill.detail,
                 "postgresql": asdict(postgresql),
                 "examination": None if report is None else _examination(report),
                 "queues": documents.waiting(depths),
@@ -76,6 +80,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
                     for code, method, template, count in errors(requests)
                 ],
                 "requests": [_request(each) for each in requests[:_SHOWN]],
+                "keptRequestCount": len(requests),
             },
             note=_ONLY_READINESS,
         ),

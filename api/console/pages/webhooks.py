@@ -14,7 +14,7 @@ from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Managing
 from cardledger.api.console.access.refusals import form_on
-from cardledger.api.console.html import formats, rendering
+from cardledger.api.console.html import documents, formats, rendering
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router, failure, redirect
@@ -83,7 +83,15 @@ async def list_endpoints(
         endpoints=page.items,
         next_cursor=listing.next_cursor(page),
         deliveries=latest.items,
-        api=list_call(request, call, query, "/webhooks/endpoints", page.items),
+        api=list_call(
+            request,
+            call,
+            query,
+            "/webhooks/endpoints",
+            documents.listed(page.items),
+            others={"latestDeliveries": documents.listed(latest.items)},
+            note=documents.MORE,
+        ),
     )
 
 
@@ -279,5 +287,15 @@ async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpo
         query=query,
         since=f"{query.since or call.now() - _REPLAYED_FROM:%Y-%m-%dT%H:%M}",
         key=forms.new_key,
-        api=rendering.api_call(request, call, f"/webhooks/endpoints/{name}", endpoint.wire()),
+        api=rendering.api_call(
+            request,
+            call,
+            f"/webhooks/endpoints/{name}",
+            {
+                **endpoint.wire(),
+                "deliveries": documents.listed(shown.deliveries or ()),
+                "hasMoreDeliveries": shown.has_more,
+            },
+            note=documents.MORE,
+        ),
     )

@@ -44,7 +44,7 @@ _INBOX: Final = """
 
 # Of a backlog, whose rows are in the order of queues: the oldest of the platform in each queue. It
 # is known where it is among the first rows of its queue, or these are all.
-_OLDEST: Final = f"""
+OLDEST: Final = f"""
     SELECT min(found.since), coalesce(bool_and(found.since IS NOT NULL OR found.rows < :rows), true)
     FROM generate_series(0, {SHARDS - 1}) AS s (shard) CROSS JOIN LATERAL (
         SELECT count(*) AS rows, min(received_at) FILTER (WHERE platform_id = :platform) AS since
@@ -210,7 +210,7 @@ async def _inbox(connection: AsyncConnection, name: str, values: Mapping[str, An
     depth = await _depth(connection, name, _INBOX, values)
     if not depth.is_capped:
         return depth
-    row = (await connection.execute(text(_OLDEST), {**values, "rows": QUEUE_ROWS})).one()
+    row = (await connection.execute(text(OLDEST), {**values, "rows": QUEUE_ROWS})).one()
     times = [at for at in (depth.since, row[0]) if at is not None]
     return replace(depth, since=min(times, default=None), is_older=not row[1])
 

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from cardledger.api.console.html.formats import MINUS
+from tests.api.support import Api
 from tests.console.browser.conftest import Visiting
 from tests.console.stories import Stories
 
@@ -140,6 +141,50 @@ def test_keys_reach_everything(visit: Visiting, stories: Stories) -> None:
     page.keyboard.press("g")
     page.keyboard.press("1")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_keys_work_while_the_slider_has_the_focus(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    slider = page.get_by_label("As of event", exact=True)
+
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    slider.focus()
+    page.keyboard.press("?")
+
+    expect(page.get_by_text("the parts, from left to right")).to_be_visible()
+
+
+def test_the_json_is_as_of_the_event_of_the_slider(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    json = page.get_by_label("JSON of this page")
+    page.get_by_text("JSON", exact=False).last.click()
+    expect(json).to_contain_text('"asOf": 4')
+
+    page.get_by_label("As of event", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+
+    expect(json).to_contain_text('"asOf": 3')
+
+
+def test_a_session_that_ends_leads_back_to_the_same_page(
+    visit: Visiting, api: Api, stories: Stories
+) -> None:
+    person = visit(f"/card-transactions/{stories.tip}?asOf=3")
+    page = person.page
+    person.expect_failures()
+
+    page.context.clear_cookies()
+    page.get_by_label("As of event", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+    page.get_by_label("Client id").fill(api.tenant.client_id)
+    page.get_by_label("Secret").fill(api.tenant.client_secret)
+    page.get_by_role("button", name="Log in").click()
+
+    expect(page.get_by_role("heading", name="Where every cent went")).to_be_visible()
+    expect(page).to_have_url(re.compile(rf"{stories.tip}\?asOf="))
 
 
 def test_times_are_those_of_the_reader_on_hover(visit: Visiting, stories: Stories) -> None:

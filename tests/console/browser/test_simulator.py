@@ -1,5 +1,6 @@
 """The simulator in a browser: stories that play by themselves, and step by step without scripts."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -58,6 +59,8 @@ def test_the_tip_plays_with_one_click_to_the_picture_of_fifteen(visit: Visiting)
     expect(page.locator(".event")).to_have_count(4)
     expect(page).to_have_url(re.compile(r"step=2"))
     assert "1500" in page.locator(".made code").inner_text()
+    document = json.loads(page.get_by_label("JSON of this page").text_content() or "")
+    assert document["cardTransaction"]["settledAmount"]["amount"] == 1_500, "that of the last step"
     assert person.violations() == []
 
 

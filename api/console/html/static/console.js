@@ -3,12 +3,14 @@
 
 document.documentElement.classList.add("scripted");
 
-const inField = (target) => target.matches("input, select, textarea, [contenteditable]");
+// What a key is typed into: not a slider, nor a box, which keep the focus after they were used.
+const TYPED = 'input:not([type="range"], [type="checkbox"]), select, textarea, [contenteditable]';
+const inField = (target) => target.matches(TYPED);
 let isGoing = false; // After `g`, a digit names a part of the console.
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  if (event.key === "Escape" && inField(event.target)) return event.target.blur();
+  if (event.key === "Escape" && event.target.matches("input, select, textarea")) return event.target.blur();
   if (inField(event.target)) return;
   const part = isGoing && document.querySelectorAll(".parts a")[Number(event.key) - 1];
   isGoing = event.key === "g";
