@@ -9,9 +9,11 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, new_tenant, ok
 from tests.api.test_transfers import scene_of
 from tests.console.person import Person, shown
+from tests.console.test_api_calls import document_of
 from tests.waiting import eventually
 
 HOSTILE = "<script>alert(1)</script>\u202eAda"
@@ -100,10 +102,38 @@ def test_a_statement_is_read_page_by_page(person: Person, card: dict[str, object
     early = main_of(shown(person.get(path, until="2020-01-01")))
 
     assert ["sandbox funding" in older, "BISTRO" in older] == [True, False]
-    assert "No entry until then." in early
+    assert "No entry in this time." in early
+    assert "No entry in this time." in main_of(shown(person.get(path, since="2100-01-01")))
     assert "sandbox funding" in main_of(shown(person.get(path, until="2100-01-01")))
     for wrong in ({"before": 0}, {"before": 2**63}, {"before": "x"}, {"until": "soon"}):
         shown(person.get(path, **wrong), 400)
+
+
+def test_a_statement_of_a_time_has_its_entries_and_no_others(
+    person: Person, api: Api, database_url: DatabaseUrl
+) -> None:
+    card = api.active_card()
+    api.authorize(card["id"], 1_250)
+    path = f"/accounts/{account_of(card)}"
+    with psycopg.connect(database_url) as owner:
+        # A form of times has whole seconds, and both entries are of one.
+        owner.execute("ALTER TABLE entries DISABLE TRIGGER USER")
+        owner.execute(
+            "UPDATE entries SET recorded_at = '2026-01-01' WHERE account_id = %s"
+            " AND account_version = 1",
+            [account_of(card).partition(":")[2]],
+        )
+        owner.execute("ALTER TABLE entries ENABLE TRIGGER USER")
+
+    def entries(**query: object) -> list[int]:
+        lines = document_of(shown(person.get(path, **query)))["statement"]
+        return [line["entry"] for line in lines]
+
+    assert entries() == [2, 1]
+    assert entries(since="2026-01-01") == [2, 1]
+    assert entries(since="2026-01-01T00:00:01") == [2]
+    assert entries(since="2025-12-31", until="2026-01-01") == [1]
+    assert entries(since="2026-01-02", until="2026-01-01") == []
 
 
 def test_the_card_has_its_sources_and_purchases_and_no_number(

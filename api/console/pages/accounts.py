@@ -44,8 +44,8 @@ _OTHER_ORDER: Final = (
 )
 _STATEMENT: Final = (
     "The API returns the account; `cards` are of this page, and `statement`, its entries, is of the"
-    " command line, by posting day: cardledger report statement --platform {platform} --account {account}"
-    " --format json"
+    " command line, by posting day: cardledger report statement --platform {platform}"
+    " --account {account} --format json"
 )
 
 router = console_router()
@@ -59,8 +59,9 @@ class AccountsQuery(Filters):
 
 
 class StatementQuery(Filters):
-    """The page of a statement: what was recorded until a time, before a position."""
+    """The page of a statement: what was recorded between two times, before a position."""
 
+    since: Moment | None = None
     until: Moment | None = None
     before: Annotated[int | None, Query(ge=1, le=MAX_AMOUNT)] = None
 
@@ -135,6 +136,7 @@ async def show_account(
             connection,
             account_id=account_id,
             before=query.before,
+            since=query.since,
             until=query.until,
             limit=PAGE_ROWS,
         )

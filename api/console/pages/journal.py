@@ -98,16 +98,18 @@ async def show_journal(
 
 
 def _statement_of(account_id: Id, query: JournalQuery) -> str:
-    """Return the path of the statement of an account, which goes back from a time.
+    """Return the path of the statement of an account, of the same time.
 
     Raises: ApiError INVALID_INPUT for filters that a statement does not have.
     """
-    filters = {"since": query.since, "kind": query.kind, "currency": query.currency}
+    filters = {"kind": query.kind, "currency": query.currency}
     others = [name for name, value in filters.items() if value is not None]
     if others:
         raise invalid([FieldError(field=name, message=_NO_FILTER) for name in others])
-    end = f"?until={query.until:{_IN_A_LINK}}" if query.until else ""
-    return f"{navigation.ACCOUNTS.path}/{public_id('InternalAccount', account_id)}{end}"
+    moments = {"since": query.since, "until": query.until}
+    times = [f"{name}={at:{_IN_A_LINK}}" for name, at in moments.items() if at is not None]
+    path = f"{navigation.ACCOUNTS.path}/{public_id('InternalAccount', account_id)}"
+    return f"{path}?{'&'.join(times)}" if times else path
 
 
 def _command(

@@ -5,7 +5,7 @@ Read by the position of the entries on the account, so that a page costs the sam
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import BindParameter, bindparam, text
@@ -61,7 +61,7 @@ _LINES: Final = text(
         SELECT account_version, recorded_at, subject_id, sequence, customer_id, account_id,
             debit_account_id, credit_account_id, amount, balance_after
         FROM entries
-        WHERE account_id = :account_id AND account_version < :before
+        WHERE account_id = :account_id AND account_version > :after AND account_version < :before
         ORDER BY account_version DESC LIMIT :limit
     ) e
     LEFT JOIN LATERAL (
@@ -99,32 +99,43 @@ _LAST_UNTIL: Final = text(
 _FIRST: Final = 2**63 - 1
 
 
-async def page(
+async def page(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     account_id: Id,
     before: int | None = None,
+    since: datetime | None = None,
     until: datetime | None = None,
     limit: int,
 ) -> Page:
     """Return a page of the statement of the account, which the caller's platform has.
 
-    It ends before the position `before`, and with what was recorded until a time.
+    It ends before the position `before`, and has what was recorded `since` a time and `until` one.
     """
     end = _FIRST if before is None else before
     if until is not None:
-        last = await connection.scalar(
-            _LAST_UNTIL.bindparams(
-                _key(account_id), bindparam("until", until, TIMESTAMP(timezone=True))
-            )
-        )
-        end = min(end, (last or 0) + 1)
+        end = min(end, await _last_until(connection, account_id, until) + 1)
+    after = 0
+    if since is not None:
+        after = await _last_until(connection, account_id, since - timedelta(microseconds=1))
     rows = await connection.execute(
-        _LINES.bindparams(_key(account_id), bindparam("before", end), bindparam("limit", limit + 1))
+        _LINES.bindparams(
+            _key(account_id),
+            bindparam("after", after),
+            bindparam("before", end),
+            bindparam("limit", limit + 1),
+        )
     )
     found = rows.all()
     lines = [_line(row) for row in found[:limit]]
     return Page(lines=lines, next_before=lines[-1].version if len(found) > limit else None)
+
+
+async def _last_until(connection: AsyncConnection, account_id: Id, until: datetime) -> int:
+    """Return the position of the last entry that was recorded until a time; 0: there is none."""
+    until_then = bindparam("until", until, TIMESTAMP(timezone=True))
+    last = await connection.scalar(_LAST_UNTIL.bindparams(_key(account_id), until_then))
+    return last or 0
 
 
 def _key(account_id: Id) -> BindParameter[Any]:
