@@ -6,7 +6,7 @@ A new page has an address in `addresses`, or a reason in `WITHOUT`.
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import unescape
 from typing import Any, Final
@@ -15,30 +15,15 @@ from urllib.parse import urlsplit
 import httpx2
 import psycopg
 import pytest
-from fastapi.routing import APIRoute
 
 from cardledger.api.console import ROOT
 from cardledger.api.console.access import forms
-from cardledger.api.console.application import routes
 from cardledger.api.console.html.rendering import ApiCall
-from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, made, ok
-from tests.console.payments import Payments
+from tests.console.addresses import WITHOUT, addresses_of, paths
 from tests.console.person import Person, command_of, shown
 from tests.console.stories import Stories, play
-from tests.waiting import eventually
-
-WITHOUT: Final = {
-    "/": "leads to the console",
-    f"{ROOT}/static/{{name}}": "is a file",
-    f"{ROOT}/login": "is shown before there is a session",
-    f"{ROOT}/live": "is a part of the overview, which has it",
-    f"{ROOT}/simulator/payments": "has forms; the pages that they lead to show their requests",
-    f"{ROOT}/simulator/card": "leads to the page of a card",
-    f"{ROOT}/{{path:path}}": "is every path without a page",
-}
-"""The paths that are asked for with GET and show nothing of the API."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -53,14 +38,6 @@ def document_of(page: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(unescape(text))
 
 
-def paths() -> Iterator[str]:
-    """Yield the paths of the console's routes that take a GET."""
-    for route in routes(ConsoleConfig(mode=ConsoleMode.ACT), is_sandbox=True):
-        assert isinstance(route, APIRoute)
-        if "GET" in (route.methods or ()):
-            yield route.path
-
-
 @pytest.fixture(scope="module")
 def stories(api: Api) -> Stories:
     made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/refused"}))
@@ -69,39 +46,7 @@ def stories(api: Api) -> Stories:
 
 @pytest.fixture
 def addresses(api: Api, person: Person, stories: Stories) -> Mapping[str, str]:
-    """An address of every page by its path."""
-    [endpoint, *_] = ok(api.get("/webhooks/endpoints"))["data"]
-    [delivery, *_] = eventually(lambda: ok(api.get("/webhooks/deliveries"))["data"])
-    tip = ok(api.get(f"/transactions/{stories.tip}"))
-    [deposit, *_] = [
-        each
-        for each in ok(api.get("/transactions", customerId=tip["customerId"]))["data"]
-        if each["id"].startswith("Transaction:")
-    ]
-    front = shown(person.get("/simulator"))
-    fields = {"form_token": person.hidden(front, "form_token"), "idempotency_key": forms.new_key()}
-    story = person.post("/simulator/stories/tip", fields).headers["location"]
-    send, receive = Payments.of(api).addresses
-    ids = {
-        "card_transaction_id": stories.exception,
-        "customer_id": tip["customerId"],
-        "account_id": tip["accountId"],
-        "card_id": tip["cardId"],
-        "delivery_id": delivery["id"],
-        "endpoint_id": endpoint["id"],
-    }
-    special = {
-        f"{ROOT}/search": f"{ROOT}/search?q={deposit['id']}",
-        f"{ROOT}/simulator/stories/{{name}}": story,
-        f"{ROOT}/simulator/cards/{{card_id}}/fund": (
-            f"{ROOT}/simulator/cards/{tip['cardId']}/fund?amount=5.00+USD"
-        ),
-        f"{ROOT}/simulator/payments/send": f"{ROOT}{send}",
-        f"{ROOT}/simulator/payments/receive": f"{ROOT}{receive}",
-    }
-    return {
-        path: special.get(path) or path.format(**ids) for path in paths() if path not in WITHOUT
-    }
+    return addresses_of(api, person, stories)
 
 
 def test_every_page_has_its_json_and_a_command_that_answers(

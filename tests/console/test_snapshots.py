@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from sqlalchemy import text
@@ -11,7 +11,7 @@ from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
-from cardledger.api.console import navigation
+from cardledger.api.http.request_context import PlatformContext
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.console import purchase_history
 from cardledger.ledger.storage.snapshot_connections import (
@@ -22,9 +22,11 @@ from cardledger.ledger.storage.snapshot_connections import (
 )
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
-from tests.api.support import Api
+from tests.api.support import Api, made
+from tests.console.addresses import addresses_of
 from tests.console.person import Person, shown
 from tests.console.snapshots import in_snapshot
+from tests.console.stories import play
 
 SETTINGS: Final = {
     "statement_timeout": "2s",
@@ -40,12 +42,13 @@ async def settings_of(connection: AsyncConnection) -> dict[str, Any]:
     return {name: await connection.scalar(text(f"SHOW {name}")) for name in SETTINGS}
 
 
-def test_every_part_is_read_on_a_connection_with_these_settings(
+def test_every_page_is_read_in_one_snapshot_with_these_settings(
     person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[dict[str, Any]] = []
+    made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/refused"}))
+    addresses = addresses_of(api, person, play(api))
+    found: list[dict[str, Any] | str] = []
     real = SnapshotConnections.snapshot
-    purchase = api.authorize(api.active_card()["id"], 100)["id"]
 
     @asynccontextmanager
     async def noted(self: SnapshotConnections, platform: Id) -> AsyncIterator[AsyncConnection]:
@@ -53,18 +56,20 @@ def test_every_part_is_read_on_a_connection_with_these_settings(
             found.append(await settings_of(connection))
             yield connection
 
+    def of_the_api(_: object) -> NoReturn:
+        found.append("a connection of the API")
+        raise AssertionError(found[-1])
+
     monkeypatch.setattr(SnapshotConnections, "snapshot", noted)
-    paths = [part.path for part in (*navigation.PARTS, *navigation.HOLDERS, *navigation.BOOKS)]
-    paths += [navigation.DELIVERIES, f"{navigation.CARD_TRANSACTIONS.path}/{purchase}"]
+    monkeypatch.setattr(PlatformContext, "reading", of_the_api)
+    monkeypatch.setattr(PlatformContext, "writing", of_the_api)
     read = {}
-    for path in dict.fromkeys(paths):
+    for path, address in addresses.items():
         found.clear()
-        shown(person.http.get(path))
+        shown(person.http.get(address))
         read[path] = list(found)
 
-    without = {path for path, settings in read.items() if not settings}
-    assert without <= {navigation.SYSTEM.path, navigation.SIMULATOR.path}
-    assert all(each == SETTINGS for settings in read.values() for each in settings)
+    assert {path: each for path, each in read.items() if each != [SETTINGS]} == {}
 
 
 def test_what_takes_longer_is_stopped(config: ApiConfig, api: Api) -> None:

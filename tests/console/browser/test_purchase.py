@@ -157,6 +157,16 @@ def test_keys_work_while_the_slider_has_the_focus(visit: Visiting, stories: Stor
     expect(page.get_by_text("the parts, from left to right")).to_be_visible()
 
 
+def test_an_id_is_copied_whole(visit: Visiting, stories: Stories) -> None:
+    page = visit(f"/card-transactions/{stories.tip}").page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    page.get_by_role("button", name=f"Copy {stories.tip}").first.click()
+
+    expect(page.locator(".copy.done")).to_have_count(1)
+    assert page.evaluate("navigator.clipboard.readText()") == stories.tip
+
+
 def test_the_json_is_as_of_the_event_of_the_slider(visit: Visiting, stories: Stories) -> None:
     page = visit(f"/card-transactions/{stories.tip}").page
     json = page.get_by_label("JSON of this page")
