@@ -207,7 +207,7 @@ NOT_OF_SUBMIT: Final = "INSERT ON inbox"
 """What the role that submits could do before it had these functions."""
 
 SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
-    "agent_device_codes": ("code_hash",),
+    "agent_device_codes": ("code_hash", "agent_hash"),
     "agents": ("access_token_hash",),
     "api_tokens": ("secret_hash", "former_secret_hash"),
     "authentication_challenges": ("code_hash",),

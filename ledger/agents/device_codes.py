@@ -1,7 +1,7 @@
 """Device codes: a program redeems a code once, without credentials, for an access token."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -38,9 +38,10 @@ _CODES: Final = tables.agent_device_codes.c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCode:
-    """A device code, redeemable or not, and its agent."""
+    """A device code, redeemable or not, and its agent; `is_bound`: it was made for this agent."""
 
     code_hash: bytes
+    is_bound: bool
     agent_id: Id
     platform_id: Id
     expires_at: datetime
@@ -129,12 +130,13 @@ async def status(
     return DeviceCodeStatus(code=_spelled(code), redeemed=row.redeemed_at is not None)
 
 
-async def find(connection: AsyncConnection, hashes: Sequence[bytes]) -> DeviceCode | None:
-    """Return the device code with one of these hashes, or None when it has never existed."""
+async def find(connection: AsyncConnection, code: str, keys: KeyRing) -> DeviceCode | None:
+    """Return the device code, any input, or None when it has never existed."""
     agent = tables.agents.c
     rows = await connection.execute(
         select(
             _CODES.code_hash,
+            _CODES.agent_hash,
             agent.id,
             agent.platform_id,
             agent.deleted_at,
@@ -143,13 +145,15 @@ async def find(connection: AsyncConnection, hashes: Sequence[bytes]) -> DeviceCo
             _CODES.replaced_at,
         )
         .join(tables.agent_device_codes, _CODES.agent_id == agent.id)
-        .where(_CODES.code_hash.in_(hashes))
+        .where(_CODES.code_hash.in_(presented(keys, code).candidates))
     )
     row = rows.one_or_none()
     if row is None:
         return None
     return DeviceCode(
         code_hash=row.code_hash,
+        is_bound=row.agent_hash is not None
+        and _for_agent(keys, code, row.id).proves(row.agent_hash),
         agent_id=row.id,
         platform_id=row.platform_id,
         expires_at=row.expires_at,
@@ -160,11 +164,17 @@ async def find(connection: AsyncConnection, hashes: Sequence[bytes]) -> DeviceCo
 
 
 async def redeem(
-    connection: AsyncConnection, device_code: DeviceCode, *, keys: KeyRing, at: datetime
+    connection: AsyncConnection,
+    code: str,
+    device_code: DeviceCode,
+    *,
+    keys: KeyRing,
+    at: datetime,
 ) -> AgentConnection | None:
     """Connect the agent of a code; only this result contains the agent's access token.
 
-    None when the agent is deleted. Of two concurrent calls the second finds the code redeemed.
+    `device_code` is what `find` has returned for `code`. None when the agent is deleted. Of two
+    concurrent calls the second finds the code redeemed.
     Raises: CodeRefusedError.
     """
     # As the code was found: what is refused takes no lock.
@@ -177,7 +187,7 @@ async def redeem(
     )
     if row is None:
         return None
-    current = await find(connection, [device_code.code_hash])
+    current = await find(connection, code, keys)
     assert current is not None
     check(current, at)
     await connection.execute(
@@ -196,6 +206,11 @@ async def redeem(
 
 def check(device_code: DeviceCode, at: datetime) -> None:
     """Raise CodeRefusedError unless the code, as it was found, can be redeemed."""
+    if not device_code.is_bound:
+        raise CodeRefusedError(
+            CodeRefusal.REPLACED,
+            "This code is of an earlier release, or not of this agent; request a new code.",
+        )
     if device_code.redeemed_at is not None:
         raise CodeRefusedError(
             CodeRefusal.REDEEMED, "This code was already redeemed; a code works once."
@@ -231,6 +246,7 @@ async def _insert(
         .values(
             code_hash=presented(keys, code).digest,
             agent_id=agent_id,
+            agent_hash=_for_agent(keys, code, agent_id).digest,
             created_at=at,
             expires_at=at + LIFETIME,
         )
@@ -251,6 +267,11 @@ def _new_group() -> str:
 def presented(keys: KeyRing, code: str) -> PresentedSecret:
     """Return a presented code, any input: a malformed code takes as long as a wrong code."""
     return keys.presented(_spelled(code), Purpose.DEVICE_CODE)
+
+
+def _for_agent(keys: KeyRing, code: str, agent_id: Id) -> PresentedSecret:
+    """Return a presented code as that of an agent."""
+    return keys.presented(_spelled(code), Purpose.DEVICE_CODE, str(agent_id))
 
 
 def _spelled(code: str) -> str:

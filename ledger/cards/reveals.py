@@ -1,6 +1,5 @@
 """Reveals of a card's number: a page for one browser, for one minute, on record."""
 
-import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hmac import compare_digest
@@ -11,13 +10,13 @@ from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.storage.secrets import owned_tokens
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 
 LIFETIME: Final = timedelta(seconds=60)
-_TOKEN_BYTES: Final = 32
 _HASH_BYTES: Final = 32
 _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 
@@ -87,7 +86,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     if state not in _SHOWN:
         message = f"the card is {state}; only an ACTIVE or FROZEN card has a number to show"
         raise NotRevealableError(message)
-    reveal = Reveal(token=secrets.token_urlsafe(_TOKEN_BYTES), expires_at=at + LIFETIME)
+    reveal = Reveal(token=owned_tokens.new(card_id), expires_at=at + LIFETIME)
     await connection.execute(
         tables.card_reveals.insert().values(
             token_hash=keys.hash_secret(reveal.token, Purpose.CARD_PAGE),
@@ -106,7 +105,7 @@ async def platform_of(connection: AsyncConnection, *, token: str, keys: KeyRing)
     platform_id: Id | None = await connection.scalar(
         select(_CARD.platform_id)
         .join_from(tables.card_reveals, tables.cards, _CARD.id == _REVEAL.card_id)
-        .where(_REVEAL.token_hash.in_(keys.presented(token, Purpose.CARD_PAGE).candidates))
+        .where(*_of_token(token, keys))
     )
     return platform_id
 
@@ -173,7 +172,7 @@ def _visible(
     token: str, viewer: str | None, keys: KeyRing, at: datetime
 ) -> list[ColumnElement[bool]]:
     conditions = [
-        _REVEAL.token_hash.in_(keys.presented(token, Purpose.CARD_PAGE).candidates),
+        *_of_token(token, keys),
         _REVEAL.expires_at > at,
         _CARD.id == _REVEAL.card_id,
         _CARD.state.in_(_SHOWN),
@@ -181,6 +180,12 @@ def _visible(
     if not is_first_viewer(token, viewer, keys):
         conditions.append(_REVEAL.opened_at.is_(None))
     return conditions
+
+
+def _of_token(token: str, keys: KeyRing) -> list[ColumnElement[bool]]:
+    """Return the conditions of the page of `token`: its hash is in the row of the card it names."""
+    candidates = keys.presented(token, Purpose.CARD_PAGE).candidates
+    return [_REVEAL.token_hash.in_(candidates), _REVEAL.card_id == owned_tokens.owner_in(token)]
 
 
 def _view(row: Row[*tuple[Any, ...]], token: str, keys: KeyRing) -> RevealedCard:

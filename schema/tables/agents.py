@@ -67,6 +67,12 @@ agent_device_codes = Table(
         nullable=False,
         comment="The agent that the code connects.",
     ),
+    Column(
+        "agent_hash",
+        LargeBinary,
+        comment="HMAC-SHA-256 of code and agent under the server key, so that the code connects no"
+        " other agent; null: of a release before 0151, which connects none.",
+    ),
     timestamp("created_at", "Time of creation."),
     timestamp("expires_at", "When the code expires."),
     timestamp("redeemed_at", "When it was redeemed; null: not redeemed.", nullable=True),

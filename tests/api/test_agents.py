@@ -131,6 +131,30 @@ def test_a_code_connects_a_program_once(api: Api, customer: str) -> None:
     assert again["details"] == {"reason": "CODE_REDEEMED"}
 
 
+@pytest.mark.parametrize("change", ["agent_id = %(other)s", "agent_hash = NULL"])
+def test_a_code_connects_no_other_agent_and_none_of_an_earlier_release(
+    api: Api, customer: str, other_platform: Api, database_url: str, change: str
+) -> None:
+    mine, customer_of_others = create(api, customer), other_platform.customer()["id"]
+    theirs = create(other_platform, customer_of_others)
+    ids = {
+        name: made["agent"]["id"].removeprefix("Agent:")
+        for name, made in (("own", mine), ("other", theirs))
+    }
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE agent_device_codes SET replaced_at = now() WHERE agent_id = %(other)s", ids
+        )
+        connection.execute(
+            f"UPDATE agent_device_codes SET {change} WHERE agent_id = %(own)s".encode(), ids
+        )
+
+    answered = redeem(api.root, mine["deviceCode"]["code"])
+
+    assert refused(answered, 400, "INVALID_INPUT")["details"] == {"reason": "CODE_REPLACED"}
+    assert ok(other_platform.get(path_of(theirs)))["isConnected"] is False
+
+
 def test_a_code_is_accepted_in_lower_case_and_percent_encoded(api: Api, customer: str) -> None:
     code = create(api, customer)["deviceCode"]["code"]
 

@@ -25,7 +25,7 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.ports import CardNumber
 from cardledger.ledger.sandbox.card_numbers import number_of, passes_luhn
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema.ids import Id
 from tests.api.support import SECRET_KEY, WRONG_TOKENS, Api, new_tenant, ok, refused, server
 
@@ -95,7 +95,7 @@ def test_a_card_is_shown_to_one_browser(api: Api) -> None:
 
     assert answer.headers["cache-control"] == "no-store"
     assert set(answer.json()) == {"panEmbedUrl", "expiresAt"}
-    assert re.fullmatch(re.escape(api.root) + r"/embed/cards/[A-Za-z0-9_-]{43}", url)
+    assert re.fullmatch(re.escape(api.root) + r"/embed/cards/[0-9a-f]{32}_[A-Za-z0-9_-]{43}", url)
     assert page.status_code == 200
     assert_guarded(page)
     number = digits(page)
@@ -204,6 +204,25 @@ def test_only_the_page_of_a_test_number_says_that_the_card_is_a_test_card(
     section = card_section(card, number)
 
     assert ("test card" in section) is is_test
+
+
+def test_a_page_that_is_given_to_another_card_shows_none(
+    api: Api, other_platform: Api, database_url: str
+) -> None:
+    mine = reveal(api, api.active_card(balance=0))
+    theirs = other_platform.active_card(balance=0)
+    digest = KEYS.hash_secret(mine.rpartition("/")[2], Purpose.CARD_PAGE)
+    with psycopg.connect(database_url) as connection:
+        moved = connection.execute(
+            "UPDATE card_reveals SET card_id = %s WHERE token_hash = %s",
+            [theirs["id"].removeprefix("Card:"), digest],
+        )
+
+    pages = [framed(mine), httpx2.get(mine), httpx2.post(mine)]
+
+    assert moved.rowcount == 1
+    assert [page.status_code for page in pages] == [404, 404, 404]
+    assert not any('class="pan"' in page.text for page in pages)
 
 
 def test_head_is_not_a_view(api: Api) -> None:

@@ -21,11 +21,12 @@ from cardledger.schema.wire.errors import Code
 async def _admit(request: Request) -> DeviceCodeContext:
     services = services_of(request)
     address = address_of(request)
-    code = device_codes.presented(services.keys, request.path_params["code"])
+    sent = request.path_params["code"]
+    code = device_codes.presented(services.keys, sent)
     async with services.authenticator.looking_up(
         address, _credential(code.digest), code.digest
     ) as connection:
-        device_code = await device_codes.find(connection, code.candidates)
+        device_code = await device_codes.find(connection, sent, services.keys)
     if device_code is None:
         await services.authenticator.count_failure(address, credential=None)
         raise no_code()
@@ -59,7 +60,7 @@ router = guarded_router("Agent Management")
 @router.post("/agents/device-codes/{code}/redeem", response_model=AgentConnection)
 @declare(Access(admit=_admit, secrets=("accessToken",)))
 async def redeem_agent_device_code(
-    code: str,  # noqa: ARG001 - read by `_admit`
+    code: str,
     call: Annotated[DeviceCodeContext, Depends(_context)],
 ) -> Response:
     """Redeem a device code for the agent's `accessToken`, which only this response contains.
@@ -71,7 +72,7 @@ async def redeem_agent_device_code(
     try:
         async with call.writing() as connection:
             connected = await device_codes.redeem(
-                connection, call.device_code, keys=call.keys, at=call.now()
+                connection, code, call.device_code, keys=call.keys, at=call.now()
             )
     except device_codes.CodeRefusedError as error:
         raise await _spent_error(call, error) from None
