@@ -29,6 +29,7 @@ from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
+from cardledger.api.http.dispatch import Dispatch
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, templates
@@ -235,6 +236,7 @@ def create_app(
     errors.install(app)
     hide_tokens_in_access_log()
     has_console = config.console.mode is not ConsoleMode.OFF
+    app.add_middleware(Dispatch, routes=app.router.routes)
     app.add_middleware(
         TimeLimit,
         limit_s=config.reply_timeout_s + GRACE_S,

@@ -187,6 +187,16 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _routing_error)
 
 
+async def answer(request: Request, error: Exception) -> Response:
+    """Return the response for what a route has raised; raises it again when there is none."""
+    handlers = request.app.exception_handlers
+    for raised in type(error).__mro__:
+        if raised in handlers:
+            response: Response = await handlers[raised](request, error)
+            return response
+    raise error
+
+
 async def _api_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return error_response(error)

@@ -4,7 +4,7 @@ The OpenAPI document is made of these declarations (`cardledger.api.openapi.docu
 all operations share are added there.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -90,8 +90,14 @@ def declare(access: Access) -> Callable[[Endpoint], Endpoint]:
     return declared
 
 
+Handle = Callable[[Request], Coroutine[Any, Any, Response]]
+"""Handles a request, from its admission to its response; raises what becomes an error response."""
+
+
 class Guarded(APIRoute):
-    """A route whose endpoint declares its access."""
+    """A route whose endpoint declares its access; `direct` handles it without FastAPI, if set."""
+
+    direct: Handle | None = None
 
     @property
     def access(self) -> Access:

@@ -10,8 +10,8 @@ about resources.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from email.message import Message
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from cardledger.api.http.operations import (
     EventStream,
     Form,
     Guarded,
+    Handle,
     declare,
 )
 from cardledger.api.http.rate_limits import address_of
@@ -58,6 +59,12 @@ MAX_BODY: Final = 64 * 1024
 """Bytes of a body, except of files and of many events, which have limits of their own."""
 
 _LENGTH_DIGITS: Final = 18
+
+_STACKS: Final = (
+    "fastapi_middleware_astack",
+    "fastapi_inner_astack",
+    "fastapi_function_astack",
+)
 
 SESSION_TOKEN: Final = "cardledger.session_token"  # noqa: S105 - a name
 """Key of the ASGI scope: the token of a session, in whose name this process calls itself."""
@@ -159,15 +166,11 @@ def operation_id(route: APIRoute) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-_Handle = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
 class _GuardedRoute(Guarded):
     @override
-    def get_route_handler(self) -> _Handle:
-        handle = _at_once(
-            Arguments.of(self.endpoint, self.path), self.endpoint, super().get_route_handler()
-        )
+    def get_route_handler(self) -> Handle:
+        arguments = Arguments.of(self.endpoint, self.path)
+        handle = _at_once(arguments, self.endpoint, super().get_route_handler())
         access = self.access
         takes_body = self.body_field is not None
         work = _work_of(self)
@@ -203,6 +206,8 @@ class _GuardedRoute(Guarded):
                 prepare=access.prepare,
             )
 
+        if arguments is not None and access.stream is None and access.form is None:
+            self.direct = guarded
         return guarded
 
 
@@ -214,7 +219,7 @@ def _work_of(route: Guarded) -> Work:
     return Work.EVENT if access.waits or access.send is not None else Work.WRITE
 
 
-def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: _Handle) -> _Handle:
+def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: Handle) -> Handle:
     """Return `handle`, which does not validate again what is valid as it is."""
     if arguments is None:
         return handle
@@ -222,7 +227,13 @@ def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: _Handle) -
     async def handled(request: Request) -> Response:
         body = await request.json() if arguments.body else None
         values = arguments.validated(request, body)
-        return await handle(request) if values is None else await endpoint(**values)
+        return await in_general(request) if values is None else await endpoint(**values)
+
+    async def in_general(request: Request) -> Response:
+        async with AsyncExitStack() as stack:
+            for name in _STACKS:  # Of a request that did not come through FastAPI's layers.
+                request.scope.setdefault(name, stack)
+            return await handle(request)
 
     return handled
 
