@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from cardledger.api.http import errors
 from cardledger.api.ingestion_limits import UNDECIDED_IN_ALL
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
-from cardledger.workers.client import OverloadedError
+from cardledger.workers.client import Client, OverloadedError, parsing
 from cardledger.workers.client.admission import ALWAYS_ADMITTED, UNDECIDED_LIMIT, Admission
 from cardledger.workers.client.parsing import Submission, parse
 
@@ -112,6 +113,32 @@ async def test_what_would_be_refused_is_refused_before_it_is_read() -> None:
         queue.admission.refuse_unread([late])
     with pytest.raises(OverloadedError):
         queue.admission.refuse_unread([late, late])
+
+
+def test_a_client_asks_before_it_reads_in_the_live_lane_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class ReadError(Exception):
+        """An event was read."""
+
+    def read(*_: object) -> None:
+        raise ReadError
+
+    def refuse(*_: object) -> None:
+        raise OverloadedError
+
+    client = Client(
+        create_async_engine("postgresql+psycopg://ada@127.0.0.1:1/none"),
+        "redis://127.0.0.1:1/0",
+        secret_key="k" * 32,
+    )
+    monkeypatch.setattr(parsing, "parse", read)
+    monkeypatch.setattr(Admission, "refuse_unread", refuse)
+
+    with pytest.raises(OverloadedError):
+        client.put([{}], None, Lane.LIVE)
+    with pytest.raises(ReadError):
+        client.put([{}], None, Lane.BULK)
 
 
 @pytest.mark.parametrize(
