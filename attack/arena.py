@@ -72,6 +72,17 @@ class Stage(System):
         running = [process.pid for process in self.processes.values() if process.is_running]
         return [*running, *servers]
 
+    def lives(self) -> dict[str, int]:
+        """Return what is another number once a process, or a server, has ended by itself."""
+        with self.connect() as connection:
+            [(checkpointer,)] = connection.execute(
+                # It is replaced when a session of PostgreSQL crashes, which ends all of them.
+                "SELECT coalesce(max(pid), 0) FROM pg_stat_activity"
+                " WHERE backend_type = 'checkpointer'"
+            )
+        servers = {"Redis": self.redis.pid or 0, "PostgreSQL": checkpointer}
+        return {name: process.ends for name, process in self.processes.items()} | servers
+
     def start_and_wait(self) -> None:
         """Start the processes; return when the API is ready."""
         self.start_processes()

@@ -218,3 +218,13 @@ def of_memory(before_mb: float, during_mb: float) -> Measure:
     """Return the measure of the growth of all processes."""
     growth = max(0.0, during_mb - before_mb)
     return Measure(name="memory added", value=growth, limit=MEMORY_LIMIT_MB, unit="MB")
+
+
+def of_processes(before: Mapping[str, int], after: Mapping[str, int]) -> Measure:
+    """Return the measure of the processes that have ended by themselves: 0 at most.
+
+    An attack that ends a process is not withstood, however quickly the next one takes its place.
+    """
+    ended = sorted(name for name in before if after.get(name) != before[name])
+    name = f"processes that ended {ended or ''}".strip()
+    return Measure(name=name, value=len(ended), limit=0)

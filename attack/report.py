@@ -13,6 +13,7 @@ _UNSAID: Final = (
     "other platform's refusals",
     "other platform's samples missing",
     "answers of other statuses",
+    "processes that ended",
 )
 """Measures of which the table has only those above their limits; all are in the JSON."""
 

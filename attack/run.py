@@ -184,6 +184,7 @@ class _Run:
         self._tell(f"{attack.name}: {attack.aim}")
         pids = self._stage.pids_without_redis if attack.ends_system else self._stage.pids
         before_mb = self._memory.restart(pids)
+        lives = self._stage.lives()
         strike, error = Strike(struck=0, proof="it did not begin"), None
         try:
             attacker = new_party(self._stage, attack.name, _CARDHOLDERS)
@@ -200,7 +201,8 @@ class _Run:
         during_mb = self._memory.largest_mb()
         victim = self._figures(arena.began, arena.ended)
         self._tell(f"{attack.name}: the other platform got {victim.answers}")
-        measures = [*strike.measures, judge.of_memory(before_mb, during_mb)]
+        ended = judge.of_processes(lives, self._stage.lives())
+        measures = [*strike.measures, judge.of_memory(before_mb, during_mb), ended]
         with self._stage.connect() as connection:
             measures += rows(connection, attacker.platform_id)
         if attack.ends_system:

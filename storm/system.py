@@ -80,7 +80,14 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: Final = threading.RLock()
         self._is_kept = False
+        self._restarts = 0  # By the keeper.
         self.starts = 0
+
+    @property
+    def ends(self) -> int:
+        """How often it has ended without `stop`."""
+        with self._guard:
+            return self._restarts + (self._is_kept and not self.is_running)
 
     @property
     def pid(self) -> int:
@@ -104,6 +111,7 @@ class Process:
         """Start it again if it has ended and is to be kept running."""
         with self._guard:
             if self._is_kept and not self.is_running:
+                self._restarts += 1
                 self._spawn()
 
     def signal(self, number: signal.Signals) -> int:

@@ -4,8 +4,10 @@ import asyncio
 import gc
 import json
 import socket
+import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,7 +18,8 @@ from attack import judge, wire
 from attack.arena import Flood
 from attack.judge import Finding, Measure, Sample, Strike
 from attack.report import Report
-from tests.waiting import limit_s
+from storm.system import Process
+from tests.waiting import eventually, limit_s
 
 QUIET_MS: Final = 10.0
 
@@ -193,6 +196,33 @@ def test_one_spoilt_quiet_time_does_not_raise_the_limits() -> None:
 @pytest.mark.parametrize(("during_mb", "holds"), [(300.0, True), (301.0, False), (50.0, True)])
 def test_memory_may_grow_by_200_mb(during_mb: float, *, holds: bool) -> None:
     assert judge.of_memory(100.0, during_mb).holds == holds
+
+
+def test_a_process_that_ended_is_too_many_also_when_another_one_took_its_place() -> None:
+    before = {"api": 0, "worker-1": 2, "Redis": 4711}
+
+    assert broken([judge.of_processes(before, before)]) == []
+    assert broken([judge.of_processes(before, before | {"api": 1, "Redis": 4712})]) == [
+        "processes that ended ['Redis', 'api']"
+    ]
+
+
+def test_the_ends_of_a_process_are_counted_and_its_stop_is_not(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    short = Process("short", [sys.executable, "-c", "print(1)"], {}, log)
+    long = Process("long", [sys.executable, "-c", "import time; time.sleep(600)"], {}, log)
+
+    short.start()
+    long.start()
+    eventually(lambda: not short.is_running)
+    ended = short.ends
+    short.keep()
+    eventually(lambda: not short.is_running)
+
+    assert (ended, short.ends, long.ends) == (1, 2, 0)
+    long.stop()
+    long.keep()
+    assert long.ends == 0
 
 
 def test_an_attack_that_did_not_strike_is_not_withstood() -> None:
