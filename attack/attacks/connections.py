@@ -7,7 +7,8 @@ from typing import Final
 
 from attack.arena import Arena, Attack
 from attack.judge import Measure, Refusals, Strike
-from attack.wire import Answer, Connection, send_raw, statuses
+from attack.probes import answered, probes
+from attack.wire import send_raw, statuses
 
 _GREEDY: Final = 300
 _SLOW: Final = 1200
@@ -70,36 +71,21 @@ class _Crowd:
             member.close()
 
 
-async def _probes(arena: Arena) -> list[Answer]:
-    """Ask four times a second whether the API is healthy, on a connection of its own each time."""
-    answers = []
-    while arena.is_on:
-        connection = Connection(arena.address, timeout_s=5)
-        answers.append(await connection.exchange(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
-        connection.close()
-        await asyncio.sleep(0.25)
-    return answers
-
-
 async def _with_crowd(arena: Arena, crowd: _Crowd, content: bytes, pause_s: float) -> Strike:
     arena.begin()
-    probing = asyncio.create_task(_probes(arena))
+    probing = asyncio.create_task(probes(arena))
     try:
         while arena.is_on:
             await crowd.send(content)
             await asyncio.sleep(pause_s)
-        probes = await probing
+        found = await probing
     finally:
         probing.cancel()
         crowd.close()
-    unhealthy = sum(answer.status != 200 for answer in probes)
     return Strike(
         struck=min(crowd.opened, crowd.sent),
         proof=f"{crowd.opened:,} connections, {crowd.sent / 1e6:,.1f} MB sent",
-        measures=[
-            Measure(name="health checks not answered", value=unhealthy, limit=0),
-            Measure(name="times without health checks", value=0 if probes else 1, limit=0),
-        ],
+        measures=answered(found),
     )
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attack import judge, wire
+from attack import judge, probes, wire
 from attack.arena import Flood
 from attack.judge import Finding, Measure, Sample, Strike
+from attack.probes import Probe
 from attack.report import Report
 from storm.system import Process
 from tests.waiting import eventually, limit_s
@@ -178,6 +179,20 @@ def test_a_report_quotes_the_first_answer_of_each_status_that_was_not_intended()
 
     assert flood.strike(201).proof == f"{flood.words()}; why"
     assert flood.strike(201, 400).proof == flood.words()
+
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        ([Probe(200, 0.1)] * 100, []),
+        ([Probe(200, 0.1)] * 100 + [Probe(200, 4.0)], []),
+        ([Probe(200, 0.1)] * 98 + [Probe(200, 0.6)] * 2, ["health checks, p99"]),
+        ([Probe(200, 0.1), Probe(0, 0.1), Probe(503, 0.1)], ["health checks not answered"]),
+        ([], ["times without health checks"]),
+    ],
+)
+def test_health_checks_are_answered_and_soon(found: list[Probe], names: list[str]) -> None:
+    assert broken(probes.prompt(found)) == names
 
 
 def test_an_absolute_limit_judges_the_longest_wait() -> None:
