@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import os
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,7 +27,8 @@ from cardledger.install import credentials
 from cardledger.install.credentials import Access
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers.accounts import MAX_FUND
-from storm.system import System, wait_until
+from storm.proxy import free_port
+from storm.system import API, Process, System, wait_until
 
 BALANCE: Final = MAX_FUND
 
@@ -83,16 +85,41 @@ class Stage(System):
         servers = {"Redis": self.redis.pid or 0, "PostgreSQL": checkpointer}
         return {name: process.ends for name, process in self.processes.items()} | servers
 
+    @contextmanager
+    def another(
+        self, name: str, arguments: Sequence[str], settings: Mapping[str, str]
+    ) -> Iterator[Process]:
+        """Run another process like the one called `name`, until the end of the block.
+
+        With `settings` of its own. It is not kept running, and not among the `lives`.
+        """
+        data = {"CARDLEDGER_DATA_DIR": str(self.home / "another")}
+        process = Process(
+            f"another {name}",
+            [sys.executable, "-m", "cardledger", *arguments],
+            self.environment(name) | data | settings,
+            self.home / f"another-{name}.log",
+        )
+        process.start()
+        with suppress(OSError, AttributeError):  # It serves; its starter attacks.
+            os.setpriority(os.PRIO_PROCESS, process.pid, 0)
+        try:
+            yield process
+        finally:
+            process.stop()
+
     def start_and_wait(self) -> None:
         """Start the processes; return when the API is ready."""
         self.start_processes()
-        wait_until(self._is_ready, "the API serves", timeout_s=_START_TIMEOUT_S)
+        wait_until(lambda: is_ready(self.port), "the API serves", timeout_s=_START_TIMEOUT_S)
 
-    def _is_ready(self) -> bool:
-        with suppress(httpx2.TransportError):
-            url = f"{self.base_url}/readyz"
-            return httpx2.get(url, timeout=5, trust_env=False).is_success
-        return False
+
+def is_ready(port: int) -> bool:
+    """Return whether the API at `port` of this machine serves."""
+    with suppress(httpx2.TransportError):
+        url = f"http://127.0.0.1:{port}/readyz"
+        return httpx2.get(url, timeout=5, trust_env=False).is_success
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +215,22 @@ class Arena:
         """Whether there is time left."""
         return time.time() < self.began + self.seconds
 
-    def connection(self, *, timeout_s: float = 30.0) -> Connection:
+    def connection(self, *, timeout_s: float = 30.0, address: Address | None = None) -> Connection:
         """Return a connection, closed after the attack at the latest."""
-        self._opened.append(Connection(self.address, timeout_s=timeout_s))
+        self._opened.append(Connection(address or self.address, timeout_s=timeout_s))
         return self._opened[-1]
+
+    @contextmanager
+    def another_api(self, **settings: str) -> Iterator[Address]:
+        """Run another process of the API until the end of the block; yields where it listens.
+
+        As one that has just been restarted, it knows only what the processes share.
+        """
+        port = free_port()
+        given = settings | {"CARDLEDGER_PORT": str(port)}
+        with self.stage.another(API, ["api"], given):
+            wait_until(lambda: is_ready(port), "another API serves")
+            yield replace(self.address, port=port)
 
     def request(
         self,
@@ -236,15 +275,21 @@ class Arena:
         found: dict[str, Any] = answer.json()
         return found
 
-    async def flood(self, requests: Callable[[], bytes], connections: int) -> "Flood":
-        """Send the next request on each connection as soon as the last one is answered."""
+    async def flood(
+        self, requests: Callable[[], bytes], connections: int, *, address: Address | None = None
+    ) -> "Flood":
+        """Send the next request on each connection as soon as the last one is answered.
+
+        To another process of the API, with its `address`.
+        """
         flood = Flood()
 
         async def send_on(connection: Connection) -> None:
             while self.is_on:
                 flood.note(await connection.exchange(requests()))
 
-        await asyncio.gather(*(send_on(self.connection()) for _ in range(connections)))
+        opened = (self.connection(address=address) for _ in range(connections))
+        await asyncio.gather(*(send_on(connection) for connection in opened))
         return flood
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from attack.attacks import (
     promises,
     reach,
     store,
+    unfinished,
     uploads,
     webhooks,
 )
@@ -47,6 +48,7 @@ _MODULES: Final = (
     console,
     promises,
     connections,
+    unfinished,
     guesses,
     reach,
     database,

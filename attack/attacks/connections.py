@@ -144,7 +144,7 @@ async def _smuggling(arena: Arena) -> Strike:
     return refusals.strike(Measure(name="forms without an answer", value=silent, limit=0))
 
 
-async def _issued_card(arena: Arena) -> str:
+async def issued_card(arena: Arena) -> str:
     """Return a card that has a number, as those of the interface have."""
     body = {
         "cardholderId": arena.attacker.customers[0],
@@ -160,26 +160,49 @@ async def _issued_card(arena: Arena) -> str:
 
 
 async def _hosts(arena: Arena) -> Strike:
-    card = await _issued_card(arena)
+    """Ask for pages under another host: in the header, in others, and in the request line."""
+    card = await issued_card(arena)
+    person = {"customerType": "INDIVIDUAL", "fullName": "Ada 003"}
+    customer = await arena.made("/customers", person)
+    paths: list[tuple[str, object]] = [
+        (f"/cards/{card}/reveal", {}),
+        ("/invitations", {"inviterUma": customer["umaAddress"]}),
+        (f"/customers/{customer['id']}/kyc-link", None),
+    ]
+    usual = [arena.request("POST", path, body) for path, body in paths]
+    headers = {
+        "X-Forwarded-Host": _HOST,
+        "X-Forwarded-Server": _HOST,
+        "X-Original-URL": f"https://{_HOST}/",
+        "Forwarded": f"host={_HOST};proto=https",
+    }
+    host = f"Host: {arena.address.host}".encode()
+    base = arena.address.base.encode()
+    requests = [
+        *(whole.replace(host, f"Host: {_HOST}".encode(), 1) for whole in usual),
+        *(arena.request("POST", path, body, headers=headers) for path, body in paths),
+        *(whole.replace(base, f"http://{_HOST}".encode() + base, 1) for whole in usual),
+    ]
     asked, answered, believed = 0, 0, 0
+    shown = [0] * len(requests)
     connection = arena.connection()
-    # `request` writes the header itself; here another host is named.
-    usual = arena.request("POST", f"/cards/{card}/reveal", {})
-    forged = usual.replace(f"Host: {arena.address.host}".encode(), f"Host: {_HOST}".encode())
-    forwarded = arena.request(
-        "POST", f"/cards/{card}/reveal", {}, headers={"X-Forwarded-Host": _HOST}
-    )
     arena.begin()
     while arena.is_on:
-        for whole in (forged, forwarded):
+        for number, whole in enumerate(requests):
             answer = await connection.exchange(whole)
             asked += 1
             answered += 200 <= answer.status < 300
-            believed += _HOST.encode() in answer.body
+            shown[number] += b"://" in answer.body
+            believed += _HOST.encode() in answer.head + answer.body
+    # An absolute form may be refused as well.
+    unplayed = sum(not count for count in shown[: 2 * len(paths)])
     return Strike(
         struck=answered,
-        proof=f"{asked:,} card pages asked for under another host",
-        measures=[Measure(name="URLs of the attacker's host", value=believed, limit=0)],
+        proof=f"{asked:,} URLs of pages asked for under another host, {sum(shown):,} got",
+        measures=[
+            Measure(name="URLs of the attacker's host", value=believed, limit=0),
+            Measure(name="kinds of pages without a URL", value=unplayed, limit=0),
+        ],
     )
 
 
@@ -205,7 +228,7 @@ ATTACKS: Final = (
     Attack(
         item="A3",
         name="foreign hosts",
-        aim="a card page's URL names the attacker's host",
+        aim="the URL of a card page, an invitation or a verification names the attacker's host",
         run=_hosts,
     ),
 )

@@ -24,6 +24,10 @@ TIMING_LIMIT: Final = 1.25
 """The larger of two medians of latencies, divided by the smaller."""
 
 _TOKENS: Final = 300
+_COUNTED: Final = ("customers", "cards")
+_MORE: Final = 50
+_CREATORS: Final = 64
+_SECRET: Final = 43  # Characters of the secret at the end of an agent's token.
 
 _COMPANY: Final = {
     "legalName": "Acme Inc.",
@@ -51,7 +55,8 @@ _OWNER: Final = {
 }
 
 
-async def _agent_token(arena: Arena, party: Party) -> str:
+async def agent_token(arena: Arena, party: Party) -> str:
+    """Return the access token of a new agent of `party`."""
     body = {"name": "Bookkeeper", "customerId": party.customers[0], "policy": POLICY}
     agent = await arena.made("/agents", body, by=party.authorization)
     code = agent["deviceCode"]["code"]
@@ -60,17 +65,22 @@ async def _agent_token(arena: Arena, party: Party) -> str:
 
 
 async def _wrong_secrets(arena: Arena) -> Strike:
-    right = f"Bearer {await _agent_token(arena, arena.victim)}"
+    token = await agent_token(arena, arena.victim)
+    right = f"Bearer {token}"
     login = basic(arena.attacker.access.client_id, "wrong")
+    # Of the agent itself, and of the other platform: with their own ids, and not their secrets.
+    own = f"Bearer {token[:-_SECRET]}{'A' * _SECRET}"
+    other = basic(arena.victim.access.client_id, "wrong")
     refused, asked = 0, 0
 
     def guess(number: int) -> bytes:
-        kind = number % 4
+        kind = number % 6
         if kind == 0:
             code = f"AAAAA-AAAAA-{number % 100_000:05}".translate(str.maketrans("01", "23"))
             return arena.request("POST", f"/agents/device-codes/{code}/redeem", by=None)
-        wrong = (None, f"Bearer {uuid4()}", basic(str(uuid4()), "wrong"), login)[kind]
-        return arena.request("GET", "/agents/me" if kind == 1 else "/config", by=wrong)
+        ids = basic(str(uuid4()), "wrong")
+        wrong = (None, f"Bearer {uuid4()}", own, ids, login, other)[kind]
+        return arena.request("GET", "/agents/me" if kind <= 2 else "/config", by=wrong)
 
     async def use_agent() -> None:
         nonlocal refused, asked
@@ -132,6 +142,59 @@ async def _caps(arena: Arena) -> Strike:
     arena.begin()
     flood = await arena.flood(creation, _TOKENS)
     return flood.strike(201, 409, 429, 503, processed=(201,), proof=f" on {_TOKENS} connections")
+
+
+_SMALL_QUOTA: Final = """
+    INSERT INTO row_quotas (platform_id, resource, rows)
+    SELECT %(platform)s, resource, coalesce(sum(rows), 0) + %(more)s
+    FROM row_counts WHERE platform_id = %(platform)s AND resource = ANY(%(resources)s)
+    GROUP BY resource
+"""
+
+_ABOVE_QUOTA: Final = """
+    SELECT q.resource, greatest(0, sum(c.rows) - q.rows)
+    FROM row_quotas q JOIN row_counts c USING (platform_id, resource)
+    WHERE q.platform_id = %(platform)s GROUP BY q.resource, q.rows
+"""
+
+
+async def _quotas(arena: Arena) -> Strike:
+    """Create customers and cards at once beyond the quotas, which are small for this platform."""
+    person = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
+    cards = itertools.cycle(
+        {"cardholderId": customer, "form": "VIRTUAL", "fundingSources": [account]}
+        for customer, account in zip(arena.attacker.customers, arena.attacker.accounts, strict=True)
+    )
+    creations = itertools.cycle([lambda: ("/customers", person), lambda: ("/cards", next(cards))])
+    with arena.stage.connect() as connection:
+        values = {
+            "platform": arena.attacker.platform_id,
+            "resources": list(_COUNTED),
+            "more": _MORE,
+        }
+        small = connection.execute(_SMALL_QUOTA.encode(), values).rowcount
+    arena.begin()
+    flood = await arena.flood(lambda: arena.request("POST", *next(creations)()), _CREATORS)
+    arena.end()
+    with arena.stage.connect() as connection:
+        above = connection.execute(_ABOVE_QUOTA.encode(), values).fetchall()
+        # What is inserted at the same moment may be above it, so this platform has none from now.
+        connection.execute("DELETE FROM row_quotas WHERE platform_id = %(platform)s", values)
+    return flood.strike(
+        201,
+        409,
+        429,
+        503,
+        processed=(409,),
+        proof=f"; {_MORE} more of each allowed",
+        measures=[
+            Measure(name="quotas not set", value=len(_COUNTED) - small, limit=0),
+            *(
+                Measure(name=f"{resource} above the quota", value=int(rows), limit=_CREATORS)
+                for resource, rows in above
+            ),
+        ],
+    )
 
 
 async def _timing(arena: Arena) -> Strike:
@@ -201,6 +264,12 @@ ATTACKS: Final = (
         name="caps at once",
         aim=f"{_TOKENS} concurrent requests make more tokens, codes, endpoints than allowed",
         run=_caps,
+    ),
+    Attack(
+        item="A6",
+        name="quotas of rows",
+        aim=f"{_CREATORS} concurrent requests make more rows than the quota of a platform",
+        run=_quotas,
     ),
     Attack(
         item="B12",

@@ -11,11 +11,15 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from redis import Redis, RedisError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from attack.arena import Arena, Attack, yield_processor
 from attack.judge import Measure, Sample, Strike
@@ -23,15 +27,18 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.workers.client.replies import LISTS
 from cardledger.workers.signals import doorbell
-from storm.system import System
+from storm.system import WORKERS, System
 
 DECISION_LIMIT_MS: Final = 2_000.0
 STOP_LIMIT_S: Final = 30.0
+WORKER_STOP_LIMIT_S: Final = 10.0
+"""Within which a worker has ended, whatever it is doing."""
 
 _SHARDS: Final = 200_000
 _BIG: Final = 16 * 1024 * 1024
 _KEYS: Final = "cardledger:*"
 _PAUSE_S: Final = 0.02
+_BUSY_S: Final = 4.0  # Until a new worker takes work from the queues.
 
 Deed = Callable[[Redis, random.Random], int]
 """Strikes once; returns how many keys, messages or clients it struck."""
@@ -255,10 +262,175 @@ async def _full_access(arena: Arena) -> Strike:
     )
 
 
+async def _doorbells(arena: Arena) -> Strike:
+    """Announce work in shards that do not exist, while a worker is told to stop."""
+    rung, stops = 0, []
+
+    def ring() -> None:
+        nonlocal rung
+        chance = random.Random(2)
+        with arena.stage.redis_client() as redis:
+            while arena.is_on:
+                rung += _ring(redis, chance)
+                time.sleep(_PAUSE_S)
+            for queue in doorbell.QUEUES.values():
+                redis.delete(*doorbell.keys_of(queue))
+
+    def stop_one() -> float:
+        arguments = ["worker", "--only", "events"]
+        with arena.stage.another(WORKERS[0], arguments, {}) as process:
+            time.sleep(_BUSY_S)
+            if not process.is_running:
+                raise RuntimeError("the worker ended by itself")
+            return _seconds_to_stop(process.stop)
+
+    arena.begin()
+    ringing = asyncio.create_task(asyncio.to_thread(ring))
+    while arena.is_on:
+        stops.append(await asyncio.to_thread(stop_one))
+    arena.end()
+    await ringing
+    return Strike(
+        struck=rung,
+        proof=f"{rung:,} times {_SHARDS:,} shards announced; {len(stops)} workers stopped",
+        measures=[
+            Measure(
+                name="SIGTERM to the end of a worker",
+                value=max(stops),
+                limit=WORKER_STOP_LIMIT_S,
+                unit="s",
+            )
+        ],
+    )
+
+
 def _seconds_to_stop(stop: Callable[[], None]) -> float:
     began = time.monotonic()
     stop()
     return time.monotonic() - began
+
+
+_USERS: Final = Path(__file__).parents[2] / "docs" / "redis-users.acl"
+_PREFIX: Final = "cardledger_"
+_FORBIDDEN: Final[Mapping[str, Sequence[Sequence[str]]]] = {
+    "api": [
+        ["RPUSH", "cardledger:replies:1", "x"],
+        ["BLPOP", "cardledger:webhooks.wake", "1"],
+        ["EVAL", "return redis.call('RPUSH', KEYS[1], 'x')", "1", "cardledger:replies:1"],
+    ],
+    "worker": [
+        ["BLPOP", "cardledger:replies:1", "1"],
+        ["LRANGE", "cardledger:replies:1", "0", "1"],
+        ["HSET", "cardledger:counts:x:1", "a", "1"],
+        ["GET", "cardledger:traces:x"],
+    ],
+    "webhooks": [
+        ["RPUSH", "cardledger:replies:1", "x"],
+        ["RPUSH", "cardledger:live", "x"],
+        ["HGETALL", "cardledger:counts:x:1"],
+        ["EVAL", "return 1", "0"],
+    ],
+}
+"""What the user of each role must not do to what belongs to the others."""
+
+_ADMINISTRATION: Final[Sequence[Sequence[str]]] = [
+    ["FLUSHALL"],
+    ["CONFIG", "GET", "*"],
+    ["CONFIG", "SET", "dir", "/"],
+    ["KEYS", "*"],
+    ["SCAN", "0"],
+    ["ACL", "LIST"],
+    ["ACL", "SETUSER", "other", "on", "nopass", "+@all"],
+    ["CLIENT", "PAUSE", "100"],
+    ["CLIENT", "KILL", "TYPE", "normal"],
+    ["DEBUG", "SLEEP", "1"],
+    ["MODULE", "LIST"],
+    ["SAVE"],
+    ["SHUTDOWN"],
+    ["MONITOR"],
+    ["REPLICAOF", "NO", "ONE"],
+    ["SET", "another:application", "x"],
+    ["PUBLISH", "x", "x"],
+]
+
+
+async def _stolen_logins(arena: Arena) -> Strike:
+    """Use the users of the documentation, each beyond its role."""
+    password = token_hex(16)
+    tried, refused = 0, 0
+    passed: set[str] = set()
+
+    def play() -> None:
+        nonlocal tried, refused
+        users = _users(password)
+        with arena.stage.redis_client() as owner:
+            for name, rules in users.items():
+                owner.execute_command("ACL", "SETUSER", name, "reset", *rules)  # type: ignore[no-untyped-call]
+            try:
+                while arena.is_on:
+                    for role, others in _FORBIDDEN.items():
+                        with _as_user(arena, f"{_PREFIX}{role}", password) as redis:
+                            redis.ping()
+                            for command in (*others, *_ADMINISTRATION):
+                                tried += 1
+                                if _is_refused(redis, command):
+                                    refused += 1
+                                else:
+                                    passed.add(f"{role}: {' '.join(command)}")
+            finally:
+                owner.execute_command("ACL", "DELUSER", *users)  # type: ignore[no-untyped-call]
+
+    arena.begin()
+    await asyncio.to_thread(play)
+    names = ", ".join(sorted(passed))
+    return Strike(
+        struck=refused,
+        proof=f"{tried:,} commands of {len(_FORBIDDEN)} users"
+        + (f"; passed: {names}" if names else "; none passed"),
+        measures=[Measure(name="kinds of commands that pass", value=len(passed), limit=0)],
+    )
+
+
+def _users(password: str) -> dict[str, list[str]]:
+    """Return the rules of the documented users of our roles, all with `password`."""
+    lines = (line.split() for line in _USERS.read_text(encoding="utf-8").splitlines())
+    return {
+        words[1]: [
+            f">{password}" if rule.endswith("_PASSWORD") else rule for rule in _rules(words[2:])
+        ]
+        for words in lines
+        if words[:1] == ["user"] and words[1].startswith(_PREFIX)
+    }
+
+
+def _rules(words: Sequence[str]) -> list[str]:
+    """Return rules as the command takes them: a selector in parentheses is one argument."""
+    rules: list[str] = []
+    for word in words:
+        if rules and rules[-1].startswith("(") and not rules[-1].endswith(")"):
+            rules[-1] += f" {word}"
+        else:
+            rules.append(word)
+    return rules
+
+
+def _as_user(arena: Arena, name: str, password: str) -> Redis:
+    url = urlsplit(arena.stage.redis.url)
+    netloc = f"{name}:{password}@{url.netloc.rpartition('@')[2]}"
+    return Redis.from_url(url._replace(netloc=netloc).geturl(), socket_timeout=5)
+
+
+def _is_refused(redis: Redis, command: Sequence[str]) -> bool:
+    """Say whether there is no permission for a command; an error of another kind has passed."""
+    try:
+        redis.execute_command(*command)  # type: ignore[no-untyped-call]
+    except NoPermissionError:
+        return True
+    except ResponseError as error:
+        return "permission" in str(error) or "can't" in str(error)
+    except RedisError:
+        return False
+    return False
 
 
 def differing(system: System, samples: Sequence[Sample]) -> list[str]:
@@ -282,6 +454,19 @@ def differing(system: System, samples: Sequence[Sample]) -> list[str]:
 
 
 ATTACKS: Final = (
+    Attack(
+        item="A4",
+        name="doorbells",
+        aim=f"doorbells for {_SHARDS:,} shards stop decisions, and keep a worker from its end",
+        run=_doorbells,
+        longest_ms=DECISION_LIMIT_MS,
+    ),
+    Attack(
+        item="B7",
+        name="stolen Redis logins",
+        aim="the Redis user of a role does what another one may, or administers the server",
+        run=_stolen_logins,
+    ),
     Attack(
         item="B7",
         name="full access to Redis",
