@@ -20,6 +20,7 @@ from attack.arena import Arena, Attack, Party, Stage, admit, new_party, yield_pr
 from attack.attacks import (
     connections,
     console,
+    credentials,
     database,
     floods,
     guesses,
@@ -50,6 +51,7 @@ _MODULES: Final = (
     connections,
     unfinished,
     guesses,
+    credentials,
     reach,
     database,
     store,
