@@ -24,6 +24,7 @@ from attack.attacks import (
     database,
     floods,
     guesses,
+    logins,
     promises,
     reach,
     store,
@@ -54,6 +55,7 @@ _MODULES: Final = (
     credentials,
     reach,
     database,
+    logins,
     store,
 )
 

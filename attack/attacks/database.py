@@ -37,12 +37,12 @@ _CLAIMED_S: Final = 30.0
 Session = psycopg.Connection[Any]
 
 
-def _login(arena: Arena) -> Session:
+def login(arena: Arena) -> Session:
     """Return a connection of the API's login to the tables."""
     return psycopg.connect(arena.stage.environment(API)["DATABASE_URL"], autocommit=True)
 
 
-def _views(arena: Arena, platform_id: Id | None) -> Session:
+def views(arena: Arena, platform_id: Id | None) -> Session:
     """Return a connection of the API's login to its views, as requests of the platform use one."""
     url = arena.stage.environment(API)["DATABASE_URL"]
     path = platform_views.search_path(location.name_in(url))
@@ -53,7 +53,7 @@ def _views(arena: Arena, platform_id: Id | None) -> Session:
     return session
 
 
-def _passes(session: Session, statement: str, *values: object) -> bool:
+def passes(session: Session, statement: str, *values: object) -> bool:
     """Say whether there is the right for a statement; whatever it did is undone."""
     try:
         with session.transaction(force_rollback=True):
@@ -65,7 +65,7 @@ def _passes(session: Session, statement: str, *values: object) -> bool:
     return True
 
 
-def _writes(table: str, column: str) -> list[tuple[str, str]]:
+def writes(table: str, column: str) -> list[tuple[str, str]]:
     """Return what must not pass for `table`: names and statements, which lock no row."""
     return [
         (f"UPDATE {table}", f"UPDATE {table} SET {column} = {column} WHERE false"),
@@ -79,7 +79,7 @@ _MINT: Final = f"UPDATE internal_accounts SET balance = balance + {_FORGED} WHER
 
 async def _facts(arena: Arena) -> Strike:
     account = Id.parse(arena.attacker.accounts[0].partition(":")[2])
-    statements = [one for table, column in FACTS.items() for one in _writes(table, column)]
+    statements = [one for table, column in FACTS.items() for one in writes(table, column)]
     tried = 0
     passed: set[str] = set()
     arena.begin()
@@ -87,15 +87,15 @@ async def _facts(arena: Arena) -> Strike:
     def play() -> None:
         nonlocal tried
         platform_id = arena.attacker.platform_id
-        with closing(_login(arena)) as tables, closing(_views(arena, platform_id)) as views:
+        with closing(login(arena)) as tables, closing(views(arena, platform_id)) as seen:
             while arena.is_on:
-                for session in (tables, views):
+                for session in (tables, seen):
                     for name, statement in statements:
                         tried += 1
-                        if _passes(session, statement):
+                        if passes(session, statement):
                             passed.add(name)
                     tried += 1
-                    if _passes(session, _MINT, account):
+                    if passes(session, _MINT, account):
                         passed.add("money for the own account")
 
     await asyncio.to_thread(play)
@@ -157,9 +157,9 @@ async def _forged_deposits(arena: Arena) -> Strike:
         arena.begin()
         await _repeated(arena, forge, pause_s=0.1)
         arena.end()
-        await _until_claimed(owner, platform)
+        await until_claimed(owner, platform)
         gained = _sum_of(owner, platform) - before
-        kept = _count(owner, "forged_messages", platform)
+        kept = count(owner, "forged_messages", platform)
         # What cannot be decided must not stand in the way of the attacks to come.
         owner.execute("DELETE FROM inbox WHERE platform_id = %s", [platform])
     return Strike(
@@ -173,7 +173,7 @@ async def _forged_deposits(arena: Arena) -> Strike:
     )
 
 
-def _count(session: Session, table: str, platform_id: Id) -> int:
+def count(session: Session, table: str, platform_id: Id) -> int:
     statement = f"SELECT count(*) FROM {table} WHERE platform_id = %s"
     [(count,)] = session.execute(statement.encode(), [platform_id])
     return int(count)
@@ -217,7 +217,7 @@ async def _forged_quotes(arena: Arena) -> Strike:
     statuses: Counter[int] = Counter()
     with (
         arena.stage.connect() as owner,
-        closing(await asyncio.to_thread(_views, arena, platform)) as session,
+        closing(await asyncio.to_thread(views, arena, platform)) as session,
     ):
         session.execute(_OPEN, [euros, customer, platform])
         before = _sum_of(owner, platform)
@@ -236,7 +236,7 @@ async def _forged_quotes(arena: Arena) -> Strike:
                 statuses[(await arena.call("POST", path.format(key))).status] += 1
             await asyncio.sleep(0.1)
         arena.end()
-        await _until_claimed(owner, platform)
+        await until_claimed(owner, platform)
         gained = _sum_of(owner, platform) - before
     return Strike(
         struck=statuses.total(),
@@ -249,17 +249,17 @@ async def _forged_quotes(arena: Arena) -> Strike:
     )
 
 
-async def _until_claimed(owner: Session, platform_id: Id) -> None:
+async def until_claimed(owner: Session, platform_id: Id) -> None:
     """Wait, for some time at most, until no message of the platform is left in the inbox."""
     deadline = time.monotonic() + _CLAIMED_S
     while time.monotonic() < deadline:
-        if not _count(owner, "inbox", platform_id):
+        if not count(owner, "inbox", platform_id):
             return
         await asyncio.sleep(0.2)
 
 
 async def _repeated(arena: Arena, deed: Callable[[Session], None], *, pause_s: float) -> None:
-    with closing(await asyncio.to_thread(_login, arena)) as session:
+    with closing(await asyncio.to_thread(login, arena)) as session:
         while arena.is_on:
             await asyncio.to_thread(deed, session)
             await asyncio.sleep(pause_s)
@@ -280,13 +280,13 @@ def _moves_token(arena: Arena) -> bool:
         " scopes"
     )
     with (
-        closing(_views(arena, own.platform_id)) as session,
+        closing(views(arena, own.platform_id)) as session,
         session.transaction(force_rollback=True),
     ):
         [row] = session.execute(take.encode(), [own.access.client_id])
         setting = [platform_views.SETTING, str(arena.victim.platform_id)]
         session.execute("SELECT set_config(%s, %s, false)", setting)
-        return _passes(session, _MOVE, new_id(), arena.victim.platform_id, *row)
+        return passes(session, _MOVE, new_id(), arena.victim.platform_id, *row)
 
 
 async def _moved_hash(arena: Arena) -> Strike:
@@ -294,12 +294,12 @@ async def _moved_hash(arena: Arena) -> Strike:
     access, victim_id = arena.attacker.access, arena.victim.platform_id
     tried, moved, refused, entered, taken = 0, 0, 0, 0, 0
     arena.begin()
-    with closing(await asyncio.to_thread(_login, arena)) as session:
+    with closing(await asyncio.to_thread(login, arena)) as session:
         [own] = session.execute(
             "SELECT secret_hash, permissions, scopes FROM api_tokens WHERE client_id = %s",
             [access.client_id],
         )
-    with closing(await asyncio.to_thread(_views, arena, victim_id)) as session:
+    with closing(await asyncio.to_thread(views, arena, victim_id)) as session:
         while arena.is_on:
             client_id = secrets.token_hex(12)
             tried += 1
@@ -309,8 +309,8 @@ async def _moved_hash(arena: Arena) -> Strike:
             except errors.InsufficientPrivilege:
                 continue
             moved += 1
-            login = basic(client_id, access.client_secret)
-            answer = await arena.call("GET", "/config", by=login)
+            forged = basic(client_id, access.client_secret)
+            answer = await arena.call("GET", "/config", by=forged)
             entered += answer.status == 200
             refused += answer.status in {401, 429}  # The latter after too many wrong secrets.
             with arena.stage.connect() as owner:
@@ -336,9 +336,9 @@ async def _unfiltered(arena: Arena) -> Strike:
 
     def play() -> None:
         nonlocal tried
-        with closing(_login(arena)) as tables, closing(_views(arena, None)) as views:
+        with closing(login(arena)) as tables, closing(views(arena, None)) as own:
             while arena.is_on:
-                for session, names in ((views, platform_views.VIEWS), (tables, beside)):
+                for session, names in ((own, platform_views.VIEWS), (tables, beside)):
                     for table in names:
                         tried += 1
                         if _shows(session, table):
