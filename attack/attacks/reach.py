@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -169,6 +170,50 @@ async def _moved_ids(arena: Arena) -> Strike:
     return Strike(struck=strike.struck, proof=strike.proof, measures=[*strike.measures, more])
 
 
+async def _names_of_others(arena: Arena) -> Strike:
+    """Choose UMA names in the other platform's domain, and claim the domain itself."""
+    domain = f"{token_hex(8)}.example.com"
+    victim = arena.victim.authorization
+    person = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
+    mine = f"{token_hex(8)}.example.com"
+    shared = (await arena.call("GET", "/config")).json()["umaDomain"]
+    for claimed, by in ((domain, victim), (mine, arena.attacker.authorization)):
+        answer = await arena.call("PATCH", "/config", {"umaDomain": claimed}, by=by)
+        if answer.status != 200:
+            raise RuntimeError(f"PATCH /config: {answer.status} {answer.body[:200]!r}")
+    chosen = {"umaAddress": f"$ceo@{domain}"}
+    await arena.made("/customers", person | chosen, by=victim)
+    own = (await arena.made("/customers", person | {"umaAddress": f"$ceo@{mine}"}))["id"]
+    names = [
+        f"$cfo@{domain}",
+        f"$ceo@{domain}",
+        f"$CEO@{domain.upper()}",
+        f"$cfo@{domain}.",
+        f"$cfo@pay.{domain}",
+        f"$cfo@{domain}@{mine}",
+        f"$cfo@{mine}@{domain}",
+        f"$cfo@{shared}",
+        f"$ceo@{mine}",  # A name is unique.
+    ]
+    wishes: list[Wish] = [
+        *(("POST", "/customers", person | {"umaAddress": name}) for name in names),
+        *(("PATCH", f"/customers/{own}", person | {"umaAddress": name}) for name in names[:-1]),
+        ("PATCH", "/config", {"umaDomain": domain}),
+        ("PATCH", "/config", {"umaDomain": domain.upper()}),
+        ("PATCH", "/config", {"umaDomain": f"{domain}."}),
+        ("POST", "/invitations", {"inviterUma": chosen["umaAddress"]}),
+    ]
+    by = arena.attacker.authorization
+    strike = await _without_success(arena, [(wish, by) for wish in wishes])
+    with arena.stage.connect() as connection:
+        [(taken,)] = connection.execute(
+            "SELECT count(*) FROM customers WHERE platform_id = %s AND uma_address ILIKE %s",
+            [arena.attacker.platform_id, f"%{domain}%"],
+        )
+    more = Measure(name="names in the other platform's domain", value=taken, limit=0)
+    return Strike(struck=strike.struck, proof=strike.proof, measures=[*strike.measures, more])
+
+
 async def _hostile_urls(arena: Arena) -> Strike:
     # Loopback is left out: here it is allowed, for the receivers of this run.
     hosts = [
@@ -213,6 +258,12 @@ ATTACKS: Final = (
         name="ids of another platform",
         aim="reads, changes or uses what belongs to another platform",
         run=_moved_ids,
+    ),
+    Attack(
+        item="B12",
+        name="names of others",
+        aim="UMA names in the domain of another platform, or the domain itself, are taken",
+        run=_names_of_others,
     ),
     Attack(
         item="B12",
