@@ -1,12 +1,13 @@
 """Further than the credentials reach: scopes, other sites, other platforms, other networks."""
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote
 
-from attack.arena import Arena, Attack
+from attack.arena import Arena, Attack, new_party
 from attack.attacks.guesses import POLICY
 from attack.judge import Measure, Refusals, Strike
 from attack.wire import basic
@@ -184,6 +185,8 @@ async def _names_of_others(arena: Arena) -> Strike:
     chosen = {"umaAddress": f"$ceo@{domain}"}
     await arena.made("/customers", person | chosen, by=victim)
     own = (await arena.made("/customers", person | {"umaAddress": f"$ceo@{mine}"}))["id"]
+    # A platform keeps a domain in which it has chosen names, so another one claims that domain.
+    claimer = await asyncio.to_thread(new_party, arena.stage, "claimer", 1)
     names = [
         f"$cfo@{domain}",
         f"$ceo@{domain}",
@@ -198,17 +201,22 @@ async def _names_of_others(arena: Arena) -> Strike:
     wishes: list[Wish] = [
         *(("POST", "/customers", person | {"umaAddress": name}) for name in names),
         *(("PATCH", f"/customers/{own}", person | {"umaAddress": name}) for name in names[:-1]),
-        ("PATCH", "/config", {"umaDomain": domain}),
-        ("PATCH", "/config", {"umaDomain": domain.upper()}),
-        ("PATCH", "/config", {"umaDomain": f"{domain}."}),
         ("POST", "/invitations", {"inviterUma": chosen["umaAddress"]}),
     ]
-    by = arena.attacker.authorization
-    strike = await _without_success(arena, [(wish, by) for wish in wishes])
+    claims: list[Wish] = [
+        ("PATCH", "/config", {"umaDomain": form}) for form in (domain, domain.upper(), f"{domain}.")
+    ]
+    strike = await _without_success(
+        arena,
+        [
+            *((wish, arena.attacker.authorization) for wish in wishes),
+            *((wish, claimer.authorization) for wish in claims),
+        ],
+    )
     with arena.stage.connect() as connection:
         [(taken,)] = connection.execute(
-            "SELECT count(*) FROM customers WHERE platform_id = %s AND uma_address ILIKE %s",
-            [arena.attacker.platform_id, f"%{domain}%"],
+            "SELECT count(*) FROM customers WHERE platform_id = ANY(%s) AND uma_address ILIKE %s",
+            [[arena.attacker.platform_id, claimer.platform_id], f"%{domain}%"],
         )
     more = Measure(name="names in the other platform's domain", value=taken, limit=0)
     return Strike(struck=strike.struck, proof=strike.proof, measures=[*strike.measures, more])

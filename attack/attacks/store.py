@@ -38,7 +38,8 @@ _SHARDS: Final = 200_000
 _BIG: Final = 16 * 1024 * 1024
 _KEYS: Final = "cardledger:*"
 _PAUSE_S: Final = 0.02
-_BUSY_S: Final = 4.0  # Until a new worker takes work from the queues.
+_RING_S: Final = 0.5
+_BUSY_S: Final = 6.0  # Until a new worker takes work from the queues.
 
 Deed = Callable[[Redis, random.Random], int]
 """Strikes once; returns how many keys, messages or clients it struck."""
@@ -272,8 +273,8 @@ async def _doorbells(arena: Arena) -> Strike:
         with arena.stage.redis_client() as redis:
             while arena.is_on:
                 rung += _ring(redis, chance)
-                time.sleep(_PAUSE_S)
-            for queue in doorbell.QUEUES.values():
+                time.sleep(_RING_S)
+            for queue in (*doorbell.QUEUES.values(), doorbell.PERIODIC_QUEUE):
                 redis.delete(*doorbell.keys_of(queue))
 
     def stop_one() -> float:

@@ -1,6 +1,7 @@
 """Webhooks as a means: tests, endpoints that collect, deletions of what waits, replays."""
 
 import asyncio
+import gzip
 import itertools
 import math
 import threading
@@ -39,6 +40,7 @@ _DISABLED: Final = 20
 _ENABLED: Final = ENDPOINT_LIMIT
 _DELETED: Final = 5
 _WAITING: Final = 30_000
+_LARGE: Final = 64 * 1024 * 1024
 
 _ADD_WAITING: Final = """
     INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
@@ -346,6 +348,72 @@ async def _deletions(arena: Arena) -> Strike:
     )
 
 
+def _hostile(trap: str) -> list[Reply]:
+    """Return responses that lead the sender elsewhere, or that it should not read to their end."""
+    moved = [
+        Reply(status=status, headers=(("Location", trap),)) for status in (301, 302, 303, 307, 308)
+    ]
+    return [
+        *moved,
+        Reply(headers=(("Location", trap), ("Refresh", f"0; url={trap}"), ("Alt-Svc", trap))),
+        Reply(body=b"x" * _LARGE),
+        Reply(headers=(("Content-Encoding", "gzip"),), body=gzip.compress(b"x" * _LARGE)),
+        Reply(headers=tuple((f"X-{number}", "x" * 1000) for number in range(500))),
+        Reply(status=429, headers=(("Retry-After", "9" * 400),)),
+    ]
+
+
+async def _hostile_receivers(arena: Arena) -> Strike:
+    """Answer webhooks so as to lead the sender elsewhere, and to make it read without end."""
+    victim = arena.victim.authorization
+    hits, arrivals = itertools.count(), Arrivals()
+    struck = itertools.count()
+
+    def spring(_headers: dict[str, str], _body: bytes) -> Reply:
+        next(hits)
+        return Reply()
+
+    with Listener(spring) as trap, Listener(arrivals.take) as quick:
+        replies = _hostile(trap.url)
+
+        def answer(_headers: dict[str, str], _body: bytes) -> Reply:
+            return replies[next(struck) % len(replies)]
+
+        with Listener(answer) as listener:
+            own = await arena.made("/webhooks/endpoints", {"url": quick.url}, by=victim)
+            endpoint = await arena.made("/webhooks/endpoints", {"url": listener.url})
+            await asyncio.to_thread(arrivals.first.wait, _FIRST_S)
+            arena.begin()
+            flood = await arena.flood(lambda: _authorization(arena), 4)
+            arena.end()
+            pause_s = arrivals.longest_pause_s(arena.began, arena.ended)
+            await arena.call("DELETE", f"/webhooks/endpoints/{endpoint['id']}")
+            await arena.call("DELETE", f"/webhooks/endpoints/{own['id']}", by=victim)
+    answered = next(struck)
+    strike = flood.strike(200, 429, 503, processed=(200,))
+    return Strike(
+        struck=answered,
+        proof=f"{answered:,} hostile responses of {len(replies)} kinds; {strike.proof}",
+        measures=[
+            *strike.measures,
+            Measure(name="requests led elsewhere", value=next(hits), limit=0),
+            Measure(name="kinds of responses not sent", value=answered < len(replies), limit=0),
+            Measure(
+                name="other platform's webhooks paused",
+                value=pause_s,
+                limit=PAUSE_LIMIT_S,
+                unit="s",
+            ),
+        ],
+    )
+
+
+def _authorization(arena: Arena) -> bytes:
+    body = {"amount": 100, "currency": {"code": "USD"}, "merchant": MERCHANT}
+    card = arena.attacker.cards[0]
+    return arena.request("POST", f"/sandbox/cards/{card}/simulate/authorization", body)
+
+
 async def _replays(arena: Arena) -> Strike:
     times = cycle(
         ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"]
@@ -381,6 +449,12 @@ ATTACKS: Final = (
         name="deleted endpoints",
         aim="deleting what has many waiting deliveries stops other platforms' webhooks",
         run=_deletions,
+    ),
+    Attack(
+        item="B12",
+        name="hostile receivers",
+        aim="responses to webhooks lead the sender elsewhere, or take its memory and threads",
+        run=_hostile_receivers,
     ),
     Attack(
         item="B12",
