@@ -83,10 +83,7 @@ class ConsoleRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def shown(request: Request) -> Response:
-            response = await _answered(request, handle)
-            if request.method == "POST" and _reads_replica(request):
-                response.headers.append("Set-Cookie", cookies.acted_cookie(request))
-            return response
+            return noting_form(request, await _answered(request, handle))
 
         return shown
 
@@ -262,14 +259,21 @@ async def _login(request: Request) -> Response:
     return redirect(f"{LOGIN}?{urlencode(after if ticket is None else {TICKET: ticket} | after)}")
 
 
-def _reads_replica(request: Request) -> bool:
+def noting_form(request: Request, response: Response) -> Response:
+    """Return `response`; after a form, the pages that follow are not those of a replica."""
     call = _call(request)
-    return call is not None and call.console.replica is not None
+    has_replica = call is not None and call.console.replica is not None
+    if request.method == "POST" and has_replica:
+        response.headers.append("Set-Cookie", cookies.acted_cookie(request))
+    return response
 
 
 def _page_in_sight(request: Request) -> str:
     """Return the page of which a part was asked for."""
-    page = urlsplit(request.headers.get("hx-current-url", ""))
+    try:
+        page = urlsplit(request.headers.get("hx-current-url", ""))
+    except ValueError:
+        return ROOT
     return f"{page.path}?{page.query}" if page.query else page.path or ROOT
 
 

@@ -6,7 +6,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cardledger.api.console import is_below_root
-from cardledger.api.console.routing import failure
+from cardledger.api.console.routing import failure, noting_form
 
 _UNAVAILABLE: Final = 503
 _READ: Final = "The database does not answer in time. Reload the page in a moment."
@@ -25,4 +25,4 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     message = _READ if request.method in {"GET", "HEAD"} else _SENT
     response = await failure(request, _UNAVAILABLE, message)
-    await response(scope, receive, send)
+    await noting_form(request, response)(scope, receive, send)

@@ -6,24 +6,34 @@ guarded route whose arguments are simple uses neither dependencies nor files: it
 and its exceptions become responses here (docs/decisions/0096-arguments-at-once.md).
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 from fastapi import Request
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cardledger.api import BASE_PATH
 from cardledger.api.http import errors
 from cardledger.api.http.operations import Guarded, Handle
+
+_BELOW: Final = f"{BASE_PATH}/"
 
 
 class Dispatch:
     """Wraps the router; routes are matched in its order, so that a request has the same route."""
 
-    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute]) -> None:
         """Handle the direct ones of `routes`, which are those of `app`."""
         self._app: Final = app
-        self._routes: Final = routes
+        # By the first segment below the base path: other requests are not matched twice.
+        self._routes: Final[defaultdict[str, list[BaseRoute]]] = defaultdict(list)
+        for route in routes:
+            path = getattr(route, "path", "")
+            if path.startswith(_BELOW):
+                self._routes[_segment(path)].append(route)
+        assert not any("{" in segment for segment in self._routes), "any path may be such a route's"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -40,7 +50,10 @@ class Dispatch:
 
     def _matched(self, scope: Scope) -> Handle | None:
         """Return what handles the request; None: it is left to the router."""
-        for route in self._routes:
+        path: str = scope["path"]
+        if not path.startswith(_BELOW):
+            return None
+        for route in self._routes.get(_segment(path), ()):
             match, found = route.matches(scope)
             if match is Match.FULL:
                 direct = route.direct if isinstance(route, Guarded) else None
@@ -48,3 +61,7 @@ class Dispatch:
                     scope.update(found)
                 return direct
         return None
+
+
+def _segment(path: str) -> str:
+    return path[len(_BELOW) :].partition("/")[0]

@@ -266,7 +266,8 @@ class Settings(BaseSettings):
     console_database_url: SecretStr | None = Field(
         default=None,
         description="PostgreSQL that the pages of the console read, which may be a replica, with"
-        " the login of the API (default: DATABASE_URL).",
+        " the login of the API; for half a minute after a form they read DATABASE_URL (default:"
+        " DATABASE_URL).",
     )
     end_user_terms_url: str | None = Field(
         default=None,

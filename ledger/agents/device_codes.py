@@ -206,11 +206,6 @@ async def redeem(
 
 def check(device_code: DeviceCode, at: datetime) -> None:
     """Raise CodeRefusedError unless the code, as it was found, can be redeemed."""
-    if not device_code.is_bound:
-        raise CodeRefusedError(
-            CodeRefusal.REPLACED,
-            "This code is of an earlier release, or not of this agent; request a new code.",
-        )
     if device_code.redeemed_at is not None:
         raise CodeRefusedError(
             CodeRefusal.REDEEMED, "This code was already redeemed; a code works once."
@@ -222,6 +217,11 @@ def check(device_code: DeviceCode, at: datetime) -> None:
     if device_code.expires_at <= at:
         raise CodeRefusedError(
             CodeRefusal.EXPIRED, "This code has expired; request a new code from the platform."
+        )
+    if not device_code.is_bound:
+        raise CodeRefusedError(
+            CodeRefusal.REPLACED,
+            "This code is of an earlier release, or not of this agent; request a new code.",
         )
 
 
@@ -270,8 +270,11 @@ def presented(keys: KeyRing, code: str) -> PresentedSecret:
 
 
 def _for_agent(keys: KeyRing, code: str, agent_id: Id) -> PresentedSecret:
-    """Return a presented code as that of an agent."""
-    return keys.presented(_spelled(code), Purpose.DEVICE_CODE, str(agent_id))
+    """Return a presented code as that of an agent, which is part of what is hashed.
+
+    So it is in the unbound form of a hash, too, which leaves out client and purpose.
+    """
+    return keys.presented(f"{agent_id.hex()}_{_spelled(code)}", Purpose.DEVICE_CODE)
 
 
 def _spelled(code: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents.device_codes import CODE_LIMIT
 from cardledger.ledger.agents.registry import AGENT_LIMIT
 from cardledger.ledger.storage.ids import new_id
@@ -153,6 +154,33 @@ def test_a_code_connects_no_other_agent_and_none_of_an_earlier_release(
 
     assert refused(answered, 400, "INVALID_INPUT")["details"] == {"reason": "CODE_REPLACED"}
     assert ok(other_platform.get(path_of(theirs)))["isConnected"] is False
+
+
+@pytest.mark.parametrize("binds", [True, False])
+def test_the_hash_of_a_code_and_an_agent_is_that_of_no_other(*, binds: bool) -> None:
+    keys = KeyRing(ServerKey(SECRET_KEY, binds=binds))
+    code, agents = "22222-33333-44444", (new_id(), new_id())
+
+    hashes = {device_codes._for_agent(keys, code, agent).digest for agent in agents}
+
+    assert len(hashes | {device_codes.presented(keys, code).digest}) == 3
+
+
+def test_a_code_of_an_earlier_release_that_was_redeemed_says_so(
+    api: Api, customer: str, database_url: str
+) -> None:
+    created = create(api, customer)
+    code = created["deviceCode"]["code"]
+    ok(redeem(api.root, code))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE agent_device_codes SET agent_hash = NULL WHERE agent_id = %s",
+            [created["agent"]["id"].removeprefix("Agent:")],
+        )
+
+    again = refused(redeem(api.root, code), 400, "INVALID_INPUT")
+
+    assert again["details"] == {"reason": "CODE_REDEEMED"}
 
 
 def test_a_code_is_accepted_in_lower_case_and_percent_encoded(api: Api, customer: str) -> None:

@@ -208,6 +208,10 @@ def test_a_session_that_has_ended_leads_the_whole_page_to_the_login(root: str) -
         sent = {"HX-Request": "true", "HX-Current-URL": page}
         answer = stranger.http.get("/console/live", headers=sent)
 
+    with Person(root) as stranger:
+        sent = {"HX-Request": "true", "HX-Current-URL": "http://["}
+        malformed = stranger.http.get("/console/live", headers=sent)
+    assert malformed.headers["hx-redirect"] == "/console/login?next=%2Fconsole"
     login = "/console/login?next=%2Fconsole%2Fcard-transactions%2FCardTransaction%3A1%3FasOf%3D3"
     assert (answer.status_code, answer.headers["hx-redirect"]) == (401, login)
 

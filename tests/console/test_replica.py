@@ -1,4 +1,4 @@
-"""A console that reads a replica: what a form has done is shown, however far that lags behind."""
+"""A console that reads a replica: what a form has done is shown, which that may not have yet."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -53,6 +53,8 @@ def test_a_quote_is_paid_after_it_is_confirmed(person: Person, api: Api) -> None
         assert fields["idempotency_key"] in page
     paid = eventually(lambda: ok(api.get(f"/quotes/{payments.quote}")))
     assert paid["status"] in {"PROCESSING", "COMPLETED"}
+    again = shown(person.http.get(f"{ROOT}{address}"), 400)
+    assert "Cannot be paid any more" in again
 
 
 def test_a_quote_that_cannot_be_paid_is_refused(
@@ -76,12 +78,14 @@ def test_a_quote_that_cannot_be_paid_is_refused(
 
     unknown = shown(person.http.get(f"{ROOT}{foreign}"), 400)
     malformed = shown(person.get(f"{PAYMENTS}/send", quote="Quote:1"), 400)
+    wrong = shown(person.get(f"{PAYMENTS}/send", quote=of_account["id"]), 400)
     fields = sent(person, malformed, quote=of_account["id"])
     refused = shown(person.post(f"{PAYMENTS}/send", fields), 409)
 
     assert "Is not a quote of this platform" in unknown
     assert 'aria-describedby="send-quote-problem"' in unknown
     assert 'value="Quote:1"' in malformed
+    assert "Is paid from an account, not from outside" in wrong
     assert "paid from an account" in refused
     assert f'href="{ROOT}{PAYMENTS}">Back to the form</a>' in refused
 
@@ -118,6 +122,8 @@ def test_a_payment_arrives_on_the_confirmed_account(
         ("receiver", "$nobody@example.com", "is not a customer"),
         ("receiver", "Card:1", "or a UMA address"),
         ("amount", "0 USD", "must be greater than 0"),
+        ("amount", "90,000,000,000,001 USD", "at most 90,000,000,000,000"),
+        ("sender", " ", "is required"),
         ("amount", "1,50 USD", "must be an amount with its currency"),
         ("amount", "1 GBP", "is not a currency in which"),
     ],
@@ -154,12 +160,10 @@ def test_a_rate_is_set_and_listed(person: Person) -> None:
         person, shown(person.get(PAYMENTS)), source="usd", destination="EUR", rate="1.0924"
     )
 
-    page = shown(person.post(f"{PAYMENTS}/exchange-rate", fields))
-    wrong = shown(person.post(f"{PAYMENTS}/exchange-rate", fields | {"rate": "1,09"}), 400)
+    page = shown(person.post(PAYMENTS, fields))
+    wrong = shown(person.post(PAYMENTS, fields | {"rate": "1,09"}), 400)
     none = shown(
-        person.post(
-            f"{PAYMENTS}/exchange-rate", fields | {"destination": "XXX", "idempotency_key": "other"}
-        ),
+        person.post(PAYMENTS, fields | {"destination": "XXX", "idempotency_key": "other"}),
         400,
     )
 

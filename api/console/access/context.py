@@ -31,13 +31,13 @@ class ConsoleContext(PlatformContext):
     has_acted: bool
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+    async def snapshot(self, *, may_lag: bool = False) -> AsyncIterator[AsyncConnection]:
         """Yield a read-only connection on which all statements see one snapshot.
 
         Once a page: there are two such connections. Who has just acted reads what that has done,
-        from where it was written.
+        from where it was written, unless that `may_lag`: what is refreshed by itself catches up.
         """
-        snapshots = self.console.snapshots(may_lag=not self.has_acted)
+        snapshots = self.console.snapshots(may_lag=may_lag or not self.has_acted)
         async with snapshots.snapshot(self.platform_id) as connection:
             yield connection
 

@@ -51,7 +51,8 @@ async def live(request: Request, call: Viewer) -> Response:
 async def _look(call: ConsoleContext) -> Look:
     # Before the snapshot: it waits for an observation over a connection of its own.
     readiness = await call.services.readiness.answer()
-    async with call.snapshot() as connection:
+    # Viewers share it, and the rates that are kept: all of them are of one server.
+    async with call.snapshot(may_lag=True) as connection:
         at = call.now()
         figures = await platform_figures.read(connection, platform_id=call.platform_id, now=at)
         rates = await call.console.rates.look(connection, call.platform_id, at)

@@ -26,15 +26,16 @@ from cardledger.ledger.quotes import arrivals, records
 from cardledger.ledger.quotes.arrivals import Receiver
 from cardledger.ledger.quotes.records import Quote
 from cardledger.ledger.quotes.refusals import QuoteRefusedError
-from cardledger.schema.wire.common import parse_id, public_id
+from cardledger.schema.wire.common import format_amount, parse_id, public_id
 from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.exchange.rates import MAX_QUOTED
 
 _PART: Final = navigation.SIMULATOR
 _PAYMENTS: Final = navigation.PAYMENTS
 _SEND: Final = f"{_PAYMENTS}/send"
 _RECEIVE: Final = f"{_PAYMENTS}/receive"
-_RATE: Final = f"{_PAYMENTS}/exchange-rate"
 _SENDER: Final = "$success.usd@sandbox.uma.money"
+_USUAL: Final = "USD"
 _NOTE: Final = "The API returns the customer; `payment` is what is to be confirmed."
 _RATE_TEXT: Final = re.compile(r"[0-9]{1,10}(\.[0-9]{1,12})?", re.ASCII)
 _MAX_VALUE: Final = 320
@@ -99,6 +100,10 @@ async def confirm_send(
     """Show what a quote needs, and from whom to whom, before it is paid."""
     require(call.token, Permission.TRANSACT)
     quote = await _quote_of(call, query.quote)
+    if not quote.is_funded:
+        raise invalid_field("quote", "is paid from an account, not from outside")
+    if quote.status != records.PENDING or quote.is_expired(call.now()):
+        raise invalid_field("quote", "cannot be paid any more, or is not authorized yet")
     name = public_id("Quote", quote.id)
     return await rendering.page(
         request,
@@ -145,6 +150,8 @@ async def confirm_receive(
     """Show the amount as it was read, and the account that it goes to, before it arrives."""
     require(call.token, Permission.TRANSACT)
     amount = _amount_of(query.amount)
+    if not query.sender.strip():
+        raise invalid_field("sender", "is required")
     async with call.snapshot() as connection:
         receiver = await _receiver_of(connection, call, query.receiver, amount.currency)
         customer = await customers.get(
@@ -201,7 +208,7 @@ async def receive(request: Request, action: Transacting) -> Response:
     return await _carried_out(request, action, "/sandbox/uma/receive", body)
 
 
-@router.post(_RATE)
+@router.post(_PAYMENTS)
 @_on_rate
 async def set_rate(request: Request, action: Transacting) -> Response:
     """Set the rate of two currencies for the platform, and show what the API lists for them."""
@@ -242,16 +249,19 @@ def _refused(answer: Answer) -> ApiError:
 async def _forms(
     request: Request, call: ConsoleContext, *, made: ApiCall | None = None
 ) -> Response:
-    async with call.snapshot() as connection:
-        platform = await platforms.get(connection, call.platform_id)
     document = None if made is None else made.document
+    currency = _USUAL
+    if made is None:  # After it nothing is read: what was done is shown, whatever else is busy.
+        async with call.snapshot() as connection:
+            platform = await platforms.get(connection, call.platform_id)
+        currency = next(iter(platform.supported_currencies), _USUAL)
     return await rendering.page(
         request,
         "simulator_payments.html",
         call=call,
         part=_PART,
         sender=_SENDER,
-        currencies=platform.supported_currencies,
+        currency=currency,
         new_key=forms.new_key,
         made=made,
         payment=document if document is not None and "id" in document else None,
@@ -261,8 +271,9 @@ async def _forms(
 
 def _amount_of(text: str) -> NamedAmount:
     amount = operations.amount_of({operations.AMOUNT: text})
-    if not amount.minor_units:
-        raise invalid_field("amount", "must be greater than 0")
+    if not 0 < amount.minor_units <= MAX_QUOTED:
+        limit = format_amount(MAX_QUOTED, amount.currency)
+        raise invalid_field("amount", f"must be greater than 0, and at most {limit}")
     return amount
 
 

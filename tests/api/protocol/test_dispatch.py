@@ -12,10 +12,9 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.http import dispatch, errors
 from cardledger.api.http.operations import Guarded
-from cardledger.ledger.storage.ids import new_id
 from tests.api.support import TIMEOUT_S, Api, new_tenant, server
 
-CARD = f"Card:{new_id()}"
+CARD = "Card:01900000-0000-7000-8000-000000000001"
 AUTHORIZATION = {
     "amount": 1,
     "currency": {"code": "USD"},

@@ -177,6 +177,7 @@ def test_the_json_is_as_of_the_event_of_the_slider(visit: Visiting, stories: Sto
     page.keyboard.press("ArrowLeft")
 
     expect(json).to_contain_text('"asOf": 3')
+    expect(json).to_be_visible()
 
 
 def test_a_session_that_ends_leads_back_to_the_same_page(
