@@ -170,8 +170,9 @@ def test_an_id_is_copied_whole(visit: Visiting, stories: Stories) -> None:
 def test_the_json_is_as_of_the_event_of_the_slider(visit: Visiting, stories: Stories) -> None:
     page = visit(f"/card-transactions/{stories.tip}").page
     json = page.get_by_label("JSON of this page")
-    page.get_by_text("JSON", exact=False).last.click()
+    page.locator("#api summary").click()
     expect(json).to_contain_text('"asOf": 4')
+    expect(json).to_be_visible()
 
     page.get_by_label("As of event", exact=True).focus()
     page.keyboard.press("ArrowLeft")

@@ -90,11 +90,17 @@ function failed() {
   });
 }
 
+// The JSON of a page is renewed with the part that it is about, and stays open if it was.
+let isJsonOpen = false;
+const json = () => document.querySelector("#api details");
+
 document.addEventListener("DOMContentLoaded", () => complete(document));
 document.addEventListener("htmx:error", failed);
 document.addEventListener("htmx:response:error", failed);
+document.addEventListener("htmx:before:swap", () => { isJsonOpen = Boolean(json()?.open); });
 document.addEventListener("htmx:after:swap", (event) => {
   complete(document);
+  if (json()) json().open = isJsonOpen;
   if (event.detail.ctx.response.status >= 400) return; // Nothing was swapped.
   unanswered = 0;
   noteStale(false);
