@@ -344,7 +344,6 @@ _ADMINISTRATION: Final[Sequence[Sequence[str]]] = [
     ["ACL", "SETUSER", "other", "on", "nopass", "+@all"],
     ["CLIENT", "PAUSE", "100"],
     ["CLIENT", "KILL", "TYPE", "normal"],
-    ["DEBUG", "SLEEP", "1"],
     ["MODULE", "LIST"],
     ["SAVE"],
     ["SHUTDOWN"],

@@ -29,6 +29,8 @@ _BODIES: Final = 1200
 _MANY: Final = 5000
 _MANY_OF_ONE: Final = 1200
 _AT_ONCE: Final = 100  # Connections that are opened at a time.
+_PARTS: Final = 20  # Of so many, before those that were closed are looked for again.
+_OPEN_S: Final = 45.0
 _RECEIVE_BUFFER: Final = 4096  # Bytes: the rest of a file stays with the server.
 _LOOK_S: Final = 1.0
 _FILE: Final = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -57,8 +59,14 @@ class _Idlers:
         self.longest_s = 0.0
         self.most = 0
 
+    async def open_all(self) -> None:
+        """Open as many as there should be before the attack begins, if there is the time."""
+        deadline = time.monotonic() + _OPEN_S
+        while self.opened < self._size and time.monotonic() < deadline:
+            await self._fill()
+
     async def play(self) -> None:
-        """Keep as many as there should be; return once the server has closed the last one."""
+        """Keep as many as there should be, until the time is over."""
         while self._arena.is_on:
             await self._fill()
             self._look()
@@ -78,7 +86,8 @@ class _Idlers:
         self._members.clear()
 
     async def _fill(self) -> None:
-        while len(self._members) < self._size and self._arena.is_on:
+        """Open a part of those that are missing."""
+        for _ in range(_PARTS):
             missing = min(_AT_ONCE, self._size - len(self._members))
             fresh = await asyncio.gather(*(self._open() for _ in range(missing)))
             if not any(fresh):
@@ -178,11 +187,13 @@ async def _slow_bodies(arena: Arena) -> Strike:
 
 async def _too_many(arena: Arena) -> Strike:
     """Open more connections than there may be, in all and from one address."""
-    head = b"GET / HTTP/1.1\r\nX-A: "
-    many = _Idlers(arena, _addresses("127.0.6"), _MANY, head, b"a")
-    one = _Idlers(arena, _addresses("127.0.7", 1), _MANY_OF_ONE, head, b"a")
-    arena.begin()
+    # After a first request a connection may be idle for longer than a head may take.
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    many = _Idlers(arena, _addresses("127.0.6"), _MANY, request)
+    one = _Idlers(arena, _addresses("127.0.7", 1), _MANY_OF_ONE, request)
     with closing(many), closing(one):
+        await asyncio.gather(many.open_all(), one.open_all())
+        arena.begin()
         found, *_ = await asyncio.gather(probes(arena), many.play(), one.play())
         arena.end()
     most_of_one = DEFAULT_CONNECTIONS // ADDRESS_SHARE + RESERVE
