@@ -1,17 +1,17 @@
 """Routes that authenticate the caller before they read anything else.
 
 In this order: credentials (401), rate limit (429), permission (403), idempotency key and body
-(400, 408, 413), a slot (429), the stored response to that key, then FastAPI's checks of path, query
-and body, then the endpoint. A form takes a slot (429), checks the room for its file (404, 409) and
-gives the slot back, before its body is received. So a caller without credentials learns nothing
-about resources.
+(400, 408, 413), the turn of a large one (429), a slot (429), the stored response to that key,
+then FastAPI's checks of path, query and body, then the endpoint. A form takes a slot (429), checks
+the room for its file (404, 409) and gives the slot back, before its body is received. So a caller
+without credentials learns nothing about resources.
 """
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from email.message import Message
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from cardledger.api.http.errors import (
     invalid,
     invalid_field,
 )
+from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.operations import (
     AGENT,
     BASIC,
@@ -57,6 +58,13 @@ from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 64 * 1024
 """Bytes of a body, except of files and of many events, which have limits of their own."""
+
+LARGE_BODY: Final = 8 * 1024
+LARGE_QUERY: Final = 1024
+"""Bytes above which a platform has one request processed at a time; usual ones are far smaller."""
+
+LARGE_PAUSE_S: Final = 0.02
+"""How long the next one of the platform waits after it."""
 
 _LENGTH_DIGITS: Final = 18
 
@@ -184,10 +192,17 @@ class _GuardedRoute(Guarded):
             _refuse_repeated_parameters(request, access.lists)
             # In the slot the client has sent everything: from there on the time is the server's.
             if access.form is None:
-                parsed = await _received(request, takes_body=takes_body)
-                async with slot_of(request, work):
-                    return await respond(parsed, key)
+                raw = await _received(request, takes_body=takes_body)
+                if _is_large(request, raw):
+                    async with _turn_of_large(request):
+                        return await answer(request, raw, key)
+                return await answer(request, raw, key)
             async with access.form.receive(request) as parsed, slot_of(request, work):
+                return await respond(parsed, key)
+
+        async def answer(request: Request, raw: bytes | None, key: str | None) -> Response:
+            parsed = request if raw is None else _parsed(request, raw, takes_body=takes_body)
+            async with slot_of(request, work):
                 return await respond(parsed, key)
 
         async def respond(parsed: Request, key: str | None) -> Response:
@@ -238,15 +253,39 @@ def _at_once(arguments: Arguments | None, endpoint: Endpoint, handle: Handle) ->
     return handled
 
 
-async def _received(request: Request, *, takes_body: bool) -> Request:
-    """Return `request` with its body, parsed, if it has one."""
+async def _received(request: Request, *, takes_body: bool) -> bytes | None:
+    """Return the body of `request`; None where it is not read."""
     # A POST without a body of its own is read as well: unknown fields are refused.
     if not takes_body and request.method != "POST":
-        return request
-    parsed = await _parsed(request)
-    if not takes_body:
-        _require_empty(await parsed.json())
-    return parsed
+        return None
+    try:
+        return await read_body(request)
+    except ApiError as error:
+        if error.status != TOO_LARGE:
+            raise
+        async with _turn_of_large(request):
+            raise
+
+
+def _is_large(request: Request, raw: bytes | None) -> bool:
+    return len(raw or b"") > LARGE_BODY or len(request.scope["query_string"]) > LARGE_QUERY
+
+
+@asynccontextmanager
+async def _turn_of_large(request: Request) -> AsyncIterator[None]:
+    """Have the block process a large request, one at a time of a platform, with a pause after it.
+
+    It takes the event loop for milliseconds, mostly to say what is wrong with it. So as many as a
+    platform can send would take it from the requests of others.
+    Raises: ApiError RATE_LIMITED when too many wait.
+    """
+    call: RequestContext = request.state.call
+    turn = Turn(f"large requests of {call.platform_id} {call.kind}", 1)
+    async with call.services.turns.take(turn):
+        try:
+            yield
+        finally:
+            await asyncio.sleep(LARGE_PAUSE_S)
 
 
 def slot_of(request: Request, work: Work) -> AbstractAsyncContextManager[None]:
@@ -298,15 +337,18 @@ class ParsedRequest(Request):
         return self._value
 
 
-async def _parsed(request: Request) -> Request:
-    raw = await read_body(request)
+def _parsed(request: Request, raw: bytes, *, takes_body: bool) -> Request:
+    """Return `request` with its body `raw`, parsed; it is empty where none is taken."""
     if not raw.strip():
         return ParsedRequest(request, b"", None)  # FastAPI reports missing fields.
     _check_content_type(request)
     try:
-        return ParsedRequest(request, raw, json_body.parse(raw))
+        value = json_body.parse(raw)
     except json_body.JsonError as error:
         raise invalid_field(error.field, str(error)) from None
+    if not takes_body:
+        _require_empty(value)
+    return ParsedRequest(request, raw, value)
 
 
 async def read_body(
