@@ -97,7 +97,7 @@ class Stage(System):
         process = Process(
             f"another {name}",
             [sys.executable, "-m", "cardledger", *arguments],
-            self.environment(name) | data | settings,
+            {**self.environment(name), **data, **settings},
             self.home / f"another-{name}.log",
         )
         process.start()

@@ -89,7 +89,7 @@ async def _ended(arena: Arena, start: _Start, port: int) -> tuple[int | None, st
         "-m",
         "cardledger",
         *start.arguments,
-        env=environment | start.settings,
+        env={**environment, **start.settings},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -71,8 +71,9 @@ async def _refused(arena: Arena, kinds: Mapping[str, _Kind]) -> Strike:
 
     arena.begin()
     senders = (send_on(arena.connection()) for _ in range(_SENDERS))
-    probing = probes(arena, kept=True, interval_s=_PROBE_S)
-    found, *_ = await asyncio.gather(probing, *senders)
+    asking = asyncio.create_task(probes(arena, kept=True, interval_s=_PROBE_S))
+    await asyncio.gather(asking, *senders)
+    found = asking.result()
     unmet = sorted(kinds.keys() - met)
     return flood.strike(
         *_REFUSED,

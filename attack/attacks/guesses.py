@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from secrets import token_hex
 from typing import Any, Final
 from uuid import uuid4
@@ -165,7 +165,14 @@ async def _quotas(arena: Arena) -> Strike:
         {"cardholderId": customer, "form": "VIRTUAL", "fundingSources": [account]}
         for customer, account in zip(arena.attacker.customers, arena.attacker.accounts, strict=True)
     )
-    creations = itertools.cycle([lambda: ("/customers", person), lambda: ("/cards", next(cards))])
+
+    def customer() -> tuple[str, Mapping[str, Any]]:
+        return "/customers", person
+
+    def card() -> tuple[str, Mapping[str, Any]]:
+        return "/cards", next(cards)
+
+    creations = itertools.cycle([customer, card])
     with arena.stage.connect() as connection:
         values = {
             "platform": arena.attacker.platform_id,

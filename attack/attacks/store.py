@@ -365,7 +365,7 @@ async def _stolen_logins(arena: Arena) -> Strike:
         users = _users(password)
         with arena.stage.redis_client() as owner:
             for name, rules in users.items():
-                owner.execute_command("ACL", "SETUSER", name, "reset", *rules)  # type: ignore[no-untyped-call]
+                owner.execute_command("ACL", "SETUSER", name, "reset", *rules)
             try:
                 while arena.is_on:
                     for role, others in _FORBIDDEN.items():
@@ -378,7 +378,7 @@ async def _stolen_logins(arena: Arena) -> Strike:
                                 else:
                                     passed.add(f"{role}: {' '.join(command)}")
             finally:
-                owner.execute_command("ACL", "DELUSER", *users)  # type: ignore[no-untyped-call]
+                owner.execute_command("ACL", "DELUSER", *users)
 
     arena.begin()
     await asyncio.to_thread(play)

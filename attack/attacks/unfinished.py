@@ -141,7 +141,10 @@ def _served(port: int) -> dict[Place, bool]:
     return {
         (one.raddr.ip, one.raddr.port): one.pid is not None
         for one in psutil.net_connections("inet4")
-        if one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED
+        if one.raddr
+        and one.laddr
+        and one.laddr.port == port
+        and one.status == psutil.CONN_ESTABLISHED
     }
 
 
