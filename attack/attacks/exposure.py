@@ -14,7 +14,7 @@ from storm.proxy import free_port
 from storm.system import API, WEBHOOKS, WORKERS
 
 _REFUSED: Final = 2
-_ENDS_S: Final = 60.0
+_ENDS_S: Final = 10.0
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - to be refused
 _NAMED: Final = {"CARDLEDGER_FORWARDED_ALLOW_IPS": "192.0.2.1", "CARDLEDGER_SANDBOX": "false"}
 

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from secrets import token_hex
 from typing import Any, Final
 from uuid import uuid4
@@ -165,14 +165,12 @@ async def _quotas(arena: Arena) -> Strike:
         {"cardholderId": customer, "form": "VIRTUAL", "fundingSources": [account]}
         for customer, account in zip(arena.attacker.customers, arena.attacker.accounts, strict=True)
     )
+    paths = itertools.cycle(["/customers", "/cards"])
 
-    def customer() -> tuple[str, Mapping[str, Any]]:
-        return "/customers", person
+    def creation() -> bytes:
+        path = next(paths)
+        return arena.request("POST", path, person if path == "/customers" else next(cards))
 
-    def card() -> tuple[str, Mapping[str, Any]]:
-        return "/cards", next(cards)
-
-    creations = itertools.cycle([customer, card])
     with arena.stage.connect() as connection:
         values = {
             "platform": arena.attacker.platform_id,
@@ -181,7 +179,7 @@ async def _quotas(arena: Arena) -> Strike:
         }
         small = connection.execute(_SMALL_QUOTA.encode(), values).rowcount
     arena.begin()
-    flood = await arena.flood(lambda: arena.request("POST", *next(creations)()), _CREATORS)
+    flood = await arena.flood(creation, _CREATORS)
     arena.end()
     with arena.stage.connect() as connection:
         above = connection.execute(_ABOVE_QUOTA.encode(), values).fetchall()

@@ -58,7 +58,7 @@ def _forbidden(role: Role, schema: str) -> Iterator[tuple[str, str]]:
         if role is Role.WORKER and table not in _HISTORY:
             continue
         named = f"{schema}.{table}"
-        yield f"UPDATE {table}", f"UPDATE {named} SET {column} = {column} WHERE false"
+        yield f"UPDATE {table}", f"UPDATE {named} SET {column} = DEFAULT WHERE false"
         yield f"DELETE {table}", f"DELETE FROM {named} WHERE false"
         yield f"TRUNCATE {table}", f"TRUNCATE {named}"
         if role is not Role.WORKER:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -32,7 +32,7 @@ _PREVIEWS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
 )
 """How programs open a link that they were sent, or fetch it before a person does."""
 
-_OTHERS: Final[Sequence[tuple[str, dict[str, str]]]] = (("GET", _FRAME), ("POST", {}))
+_OTHERS: Final[tuple[tuple[str, dict[str, str]], ...]] = (("GET", _FRAME), ("POST", {}))
 """How a person opens it, in a second browser."""
 
 _LATE_S: Final = 2.0

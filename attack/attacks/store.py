@@ -23,7 +23,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from attack.arena import Arena, Attack, yield_processor
 from attack.judge import Measure, Sample, Strike
-from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.workers.client.replies import LISTS
 from cardledger.workers.signals import doorbell
@@ -35,6 +35,7 @@ WORKER_STOP_LIMIT_S: Final = 10.0
 """Within which a worker has ended, whatever it is doing."""
 
 _SHARDS: Final = 200_000
+_SMALL: Final = 450
 _BIG: Final = 16 * 1024 * 1024
 _KEYS: Final = "cardledger:*"
 _PAUSE_S: Final = 0.02
@@ -83,19 +84,30 @@ def _ring(redis: Redis, chance: random.Random) -> int:
     """Announce work in shards that do not exist, and in the form of other messages."""
     for queue in (doorbell.LIVE_QUEUE, doorbell.BULK_QUEUE, doorbell.PERIODIC_QUEUE):
         announced, messages, order, wake = doorbell.keys_of(queue)
-        forms: Sequence[Sequence[object]] = [
-            (int(Lane.LIVE), *range(_SHARDS)),
-            (99, -1),
-            ({"a": 1},),
-            (),
+        many = (int(Lane.LIVE), *range(_SHARDS))
+        forms: Sequence[tuple[str, Sequence[object]]] = [
+            (doorbell.DRAIN, many),
+            ("x", many),
+            (doorbell.DRAIN, (99, -1)),
+            (doorbell.DRAIN, ({"a": 1},)),
+            (doorbell.DRAIN, ()),
+            # Shorter than the longest message that is read, and fewer than are taken.
+            *((doorbell.DRAIN, _shards(number, 16)) for number in range(_SMALL)),
+            *((doorbell.DRAIN, _shards(number, 100)) for number in range(_SMALL)),
         ]
-        for number, args in enumerate(forms):
-            key = f"forged-{chance.random()}"
-            redis.hset(messages, key, _message(queue, args, "drain_inbox" if number else "x"))
-            redis.rpush(order, key)
-        redis.sadd(announced, *(f"drain_inbox:{shard}" for shard in range(16)))
+        forged = {
+            f"forged-{chance.random()}": _message(queue, args, actor) for actor, args in forms
+        }
+        redis.hset(messages, mapping=forged)  # type: ignore[arg-type]
+        redis.rpush(order, *forged)
+        redis.sadd(announced, *(f"{doorbell.DRAIN}:{shard}" for shard in range(16)))
         redis.lpush(wake, *["1"] * 100)
     return 1
+
+
+def _shards(number: int, size: int) -> list[int]:
+    """Return arguments with `size` shards that do not exist."""
+    return [int(Lane.LIVE), *range(SHARDS + number * size, SHARDS + (number + 1) * size)]
 
 
 def _message(queue: str, args: Sequence[object], actor: str) -> bytes:

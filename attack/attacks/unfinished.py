@@ -139,12 +139,9 @@ def _served(port: int) -> dict[Place, bool]:
     Of each, whether it has been accepted: more may wait in the queue of the kernel.
     """
     return {
-        (one.raddr.ip, one.raddr.port): one.pid is not None
+        (one.raddr[0], one.raddr[1]): one.pid is not None
         for one in psutil.net_connections("inet4")
-        if one.raddr
-        and one.laddr
-        and one.laddr.port == port
-        and one.status == psutil.CONN_ESTABLISHED
+        if one.raddr and one.laddr[1:] == (port,) and one.status == psutil.CONN_ESTABLISHED
     }
 
 

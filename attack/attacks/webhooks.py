@@ -75,7 +75,8 @@ async def _tests(arena: Arena) -> Strike:
     victim = arena.victim.authorization
     with _hanging() as listener, Listener(lambda _headers, _body: Reply()) as quick:
         endpoint = (await arena.made("/webhooks/endpoints", {"url": listener.url}))["id"]
-        own = (await arena.made("/webhooks/endpoints", {"url": quick.url}, by=victim))["id"]
+        tested = {"url": quick.url, "eventTypes": ["TEST"]}
+        own = (await arena.made("/webhooks/endpoints", tested, by=victim))["id"]
 
         def test() -> bytes:
             headers = {"Idempotency-Key": str(uuid4())}
