@@ -78,6 +78,12 @@ _BY_KEY: Final = {
     "fund what is missing": "/exceptions/CardTransaction:{exception}/fund",
     "a card in the simulator": "/simulator/cards/Card:{card}?purchase=CardTransaction:{purchase}",
     "fund an account": "/simulator/cards/Card:{card}/fund?amount=1.00+USD",
+    "payments from outside": "/simulator/payments",
+    "pay a quote": "/simulator/payments/send?quote={quote}",
+    "receive a payment": (
+        "/simulator/payments/receive?sender=$a.usd@sandbox.uma.money&receiver={receiver}"
+        "&amount=1.00+USD"
+    ),
     "a story": (
         "/simulator/stories/tip?run={run}&card=Card:{card}&account=InternalAccount:{account}"
         "&purchase=CardTransaction:{purchase}&step=1"
@@ -382,6 +388,7 @@ def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any
             lambda: bool(_one(connection, _DELIVERED, _EXCEPTIONS, key)[0]), "webhooks delivered"
         )
         api.patch(f"/webhooks/endpoints/{endpoint}", {"state": "DISABLED"})
+        receiver_id, quote = _quote(api, connection)
         platform = system.bench.platform_id
         stored_deliveries.write(connection, platform=platform, endpoint=key, count=_DELIVERIES)
         connection.execute("VACUUM (ANALYZE)")
@@ -400,10 +407,33 @@ def _names(system: Service, record: Record, progress: Progress) -> dict[str, Any
             "endpoint": endpoint,
             "exception": _one(connection, _EXCEPTION)[0],
             "delivery": _one(connection, _DELIVERY, key)[0],
+            "quote": quote,
+            "receiver": receiver_id,
             "run": forms.new_key(),
             "minute": f"{now - timedelta(minutes=1):%Y-%m-%dT%H:%M:%S}",
             "day": f"{now - timedelta(days=_DAYS // 2):%Y-%m-%d}",
         }
+
+
+def _quote(api: HttpApi, connection: psycopg.Connection[Any]) -> tuple[str, str]:
+    """Make a customer, and a quote of it that is paid from outside; return their public ids."""
+    customer = api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": "Ada"})["id"]
+    owned = api.get(f"/customers/internal-accounts?customerId={customer}")["data"]
+    [other] = [each["id"] for each in owned if each["balance"]["currency"]["code"] == "USDC"]
+    funding = {"sourceType": "REALTIME_FUNDING", "currency": "USD", "customerId": customer}
+    request = {
+        "source": funding,
+        "destination": {"destinationType": "ACCOUNT", "accountId": other},
+        "lockedCurrencySide": "SENDING",
+        "lockedCurrencyAmount": 10_000,
+    }
+    quote = api.post("/quotes", request)["id"]
+    # It would expire after five minutes, before the last round.
+    connection.execute(
+        "UPDATE quotes SET expires_at = expires_at + interval '1 day' WHERE id = %s",
+        [quote.partition(":")[2]],
+    )
+    return customer, quote
 
 
 def _one(connection: psycopg.Connection[Any], statement: str, *values: object) -> Any:  # noqa: ANN401
