@@ -1,10 +1,11 @@
 """Payments from outside, by the simulator."""
 
 from html import unescape
+from pathlib import Path
 
 import pytest
 
-from cardledger.api.console import ROOT
+from cardledger.api.console import ROOT, application
 from cardledger.api.console.simulator import operations
 from tests.api.documents import document
 from tests.api.support import Api, made, ok
@@ -22,6 +23,8 @@ FORMS = {
     "/sandbox/webhooks/test",
     *(f"/sandbox/cards/{{cardId}}/simulate/{name}" for name in operations.BY_NAME),
 }
+BY_ENDPOINT = {"/sandbox/webhooks/test": "/webhooks/test"}
+"""A `TEST` is sent from the page of its endpoint, by the operation that names one."""
 
 
 def form_of(page: str) -> dict[str, str]:
@@ -31,7 +34,12 @@ def form_of(page: str) -> dict[str, str]:
 
 
 def test_every_operation_of_the_sandbox_has_a_form() -> None:
+    console = Path(application.__file__).parent
+    sources = "".join(path.read_text(encoding="utf-8") for path in console.rglob("*.py"))
+
     assert {path for path in document()["paths"] if path.startswith("/sandbox/")} == FORMS
+    forms = {BY_ENDPOINT.get(path, path).partition("{")[0] for path in FORMS}
+    assert not [path for path in forms if f'"{path}' not in sources]
 
 
 def test_a_quote_is_paid_after_it_is_confirmed(person: Person, api: Api) -> None:
@@ -119,7 +127,7 @@ def test_a_payment_arrives_on_the_confirmed_account(
     ("field", "value", "problem"),
     [
         ("receiver", "Customer:019542f5-b3e7-7d02-0000-00000000a1b4", "is not a customer"),
-        ("receiver", "$nobody@example.com", "is not a customer"),
+        ("receiver", "$unknown@example.com", "is not a customer"),
         ("receiver", "Card:1", "or a UMA address"),
         ("amount", "0 USD", "must be greater than 0"),
         ("amount", "90,000,000,000,001 USD", "at most 90,000,000,000,000"),
