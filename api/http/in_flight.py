@@ -108,7 +108,7 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Who writes, and how many requests of this caller write at a time in this process."""
+    """Whose requests take turns, and how many of them at a time in this process."""
 
     who: str
     at_once: int
@@ -123,7 +123,7 @@ class _Queue:
 
 
 class Turns:
-    """Requests of one caller that write, few at a time; the others wait in the order they came.
+    """Requests of one caller that write or are large, few at a time; the others wait in order.
 
     Requests of one caller tend to want the same row or advisory lock. In PostgreSQL each of them
     would wait for it with a connection, until none is left for other callers; here they wait
@@ -146,7 +146,9 @@ class Turns:
         if queue is None:
             queue = self._queues[turn.who] = _Queue(Semaphore(turn.at_once))
         if may_refuse and queue.requests >= turn.at_once + self._waiting_limit:
-            message = f"{self._waiting_limit} requests of this caller wait to write, the maximum."
+            message = (
+                f"{self._waiting_limit} requests of this caller wait for their turn, the maximum."
+            )
             counted.refuse(counted.Refusal.WRITE_TURNS)
             raise too_many_waiting(message)
         queue.requests += 1
