@@ -100,6 +100,8 @@ class _Limited:
             self._pause()
             if self._answer is not None:
                 await self._answer
+            # Ends the circle of references: a request is freed at once, without the collector.
+            del self._scope[_UNTIMED]
 
     async def _receive_untimed(self) -> Message:
         self._pause()

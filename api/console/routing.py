@@ -20,7 +20,7 @@ from cardledger.api.console.access.refusals import Refusal
 from cardledger.api.console.html import rendering
 from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.http.authentication import require
-from cardledger.api.http.errors import INTERNAL, ApiError
+from cardledger.api.http.errors import INTERNAL, ApiError, let_go_of_frames
 from cardledger.api.http.middleware import SITE, current_request_id
 from cardledger.api.http.middleware import shown as shown_path
 from cardledger.ledger.platforms.scopes import Permission
@@ -286,6 +286,7 @@ def _address(request: Request) -> str:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    let_go_of_frames(error)
     complaints = error.errors()
     if any(complaint["loc"][0] == "path" for complaint in complaints):
         return await failure(request, _NOT_FOUND, _UNKNOWN)  # No resource has a malformed id.

@@ -218,6 +218,7 @@ async def _too_many_events(_request: Request, error: Exception) -> Response:
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    let_go_of_frames(error)
     complaints = error.errors()
     for complaint in complaints:
         # No resource has a malformed id, so the response is 404, not 400.
@@ -229,6 +230,18 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
             return error_response(ApiError(code, f"Invalid id in the path: the id {message}."))
     first = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints[:MAX_ERRORS]]
     return error_response(invalid(field_errors(first), count=len(complaints)))
+
+
+def let_go_of_frames(error: RequestValidationError) -> None:
+    """End the circles of references between `error`, its causes and the frames they came through.
+
+    A frame of FastAPI has the error in a variable, and the request; a traceback has the frame.
+    """
+    error.__traceback__ = None
+    for complaint in error.errors():
+        cause = complaint.get("ctx", {}).get("error")
+        if isinstance(cause, Exception):
+            cause.__traceback__ = None
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
