@@ -46,6 +46,7 @@ from cardledger.ledger.testing.strategies import Scene
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from tests.databases import as_role
+from tests.due import enqueue_due
 from tests.waiting import eventually
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
@@ -335,7 +336,7 @@ class World:
     def run_timers(self, engine: Engine, now: datetime) -> list[Decided]:
         """Enqueue the timers that are due at `now`, and process their messages."""
         with psycopg.connect(self.worker_url) as connection:
-            timers.Timers(INBOX_KEY).enqueue_due(connection, now)
+            enqueue_due(connection, timers.Timers(INBOX_KEY), now)
         return [decision for lane in Lane for decision in self.drain(engine, lane)]
 
     # --- inbox and engine -------------------------------------------------------------

@@ -154,6 +154,12 @@ _RECORD_ANSWER: Final = (
 )
 
 
+ANSWER_IS_DUE: Final = """EXISTS (
+    SELECT FROM cards WHERE activate_at <= now() AND state = 'PROCESSING'
+)"""
+"""The condition, in SQL, that `record_answers` has something to record."""
+
+
 def record_answers(connection: Connection, issuer: Issuer, *, now: datetime) -> int:
     """Record the issuer's answer for every card whose answer is due; returns their number.
 

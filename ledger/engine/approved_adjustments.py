@@ -46,6 +46,9 @@ class ApprovedAdjustments:
     that cannot move keep no others back.
     """
 
+    is_due: Final = "EXISTS (SELECT FROM adjustments WHERE state = 'APPROVED')"
+    """The condition, in SQL, that there is something to enqueue."""
+
     def __init__(self, key: InboxKey) -> None:
         """Begin with the oldest, and sign with `key`."""
         self._key: Final = key

@@ -9,12 +9,13 @@ without the cardholders whose rows another session has locked (docs/decisions/00
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event
 from typing import Any, Final
 
 import psycopg
 import structlog
+from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -47,11 +48,10 @@ from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import engines
-from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 
 _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have more.
-
+_Opening = Callable[[], AbstractContextManager[Connection]]  # `connect` or `begin` of a database.
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
 _SMALL: Final = 4  # A batch of this part of its usual size is not too slow for its number alone.
@@ -78,6 +78,7 @@ class Engine:
         Decisions are made by PostgreSQL's clock, or by `clock` when there is one: for tests.
         """
         self._database: Final = database
+        self._looks: Final = database.execution_options(isolation_level="AUTOCOMMIT")
         self._key: Final = key
         self._decider: Final = Decider(key, rail, clock)
         self._claims: Final = Claimer(key, self._decider.now)
@@ -141,11 +142,11 @@ class Engine:
 
         Raises: UnavailableError when PostgreSQL is.
         """
-        with self._transaction() as connection:
+        with _opened(self._looks.connect) as connection:
             oldest = claims.waiting(connection)
         self._claims.found(oldest)
         waiting = [(lane, shard) for lane, shard, _ in oldest]
-        with suppress(*_DATABASE_ERRORS), self._transaction() as connection:
+        with suppress(*_DATABASE_ERRORS), _opened(self._looks.connect) as connection:
             self._stalls.adopt(stalls.published(connection), waiting)
         self._publish_stalls()
         return waiting
@@ -327,7 +328,7 @@ class Engine:
 
     def _resume_empty(self, lane: Lane, shards: Sequence[int]) -> None:
         """Let those of `shards` go on whose messages others have decided, or removed."""
-        with self._transaction() as connection:
+        with _opened(self._database.begin) as connection:
             waiting = claims.with_events(connection, lane, shards)
         self._stalls.resume(lane, [shard for shard in shards if shard not in waiting])
 
@@ -365,7 +366,7 @@ class Engine:
         """
         messages: list[Message] = []
         try:
-            with self._transaction() as connection:
+            with _opened(self._database.begin) as connection:
                 messages, refused = self._claims.claim_oldest(connection, queues)
                 if not messages:
                     return refused
@@ -434,7 +435,7 @@ class Engine:
         if not self._stalls.is_dirty:
             return
         try:
-            with self._transaction() as connection:
+            with _opened(self._database.begin) as connection:
                 committed = self._stalls.publish(connection)
         except (UnavailableError, *_DATABASE_ERRORS) as error:
             if not self._is_silent:
@@ -455,7 +456,7 @@ class Engine:
 
         def commit() -> _Batched:
             nonlocal repeated_ids
-            with self._transaction() as connection:
+            with _opened(self._database.begin) as connection:
                 claimed = self._claims.claim(connection, queues, size, waits=waits)
                 messages: Sequence[Message] = claimed.messages
                 if repeated_ids is not None:
@@ -480,19 +481,20 @@ class Engine:
             self._sizes[queues.lane] = min(2 * size, self._batch_size)
         return decided, unfinished
 
-    @contextmanager
-    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        """Yield psycopg's connection in a database transaction of its own.
 
-        Raises: UnavailableError when PostgreSQL is unavailable or cancelled the work. Nothing was
-        written, unless only the answer to the commit was lost: then the messages are decided.
-        """
-        try:
-            with self._database.begin() as connection:
-                yield driver(connection)
-        except _DATABASE_ERRORS as error:
-            if not is_unavailable(error):
-                raise
-            cause = getattr(error, "orig", None) or error
-            is_locked = isinstance(cause, psycopg.errors.LockNotAvailable)
-            raise (LockedError if is_locked else UnavailableError) from error
+@contextmanager
+def _opened(opening: _Opening) -> Iterator[psycopg.Connection[Any]]:
+    """Yield psycopg's connection below the one of `opening`.
+
+    Raises: UnavailableError when PostgreSQL is unavailable or cancelled the work. Nothing was
+    written, unless only the answer to the commit was lost: then the messages are decided.
+    """
+    try:
+        with opening() as connection:
+            yield engines.driver(connection)
+    except _DATABASE_ERRORS as error:
+        if not is_unavailable(error):
+            raise
+        cause = getattr(error, "orig", None) or error
+        is_locked = isinstance(cause, psycopg.errors.LockNotAvailable)
+        raise (LockedError if is_locked else UnavailableError) from error

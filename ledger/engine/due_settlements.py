@@ -32,6 +32,9 @@ _REJECTED: Final = "SELECT id FROM rejections WHERE id = ANY(%s)"
 class DueSettlements:
     """Enqueues what is to be booked, a page at a time, until its message is decided."""
 
+    is_due: Final = "EXISTS (SELECT FROM settlement_bookings WHERE booked_at IS NULL)"
+    """The condition, in SQL, that there is something to enqueue."""
+
     def __init__(self, key: InboxKey) -> None:
         """Begin with the oldest, and sign with `key`."""
         self._key: Final = key

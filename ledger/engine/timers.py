@@ -35,6 +35,13 @@ _EXPIRED_AFTER: Final = """
 """
 
 
+_DUE_WITHOUT_RAIL: Final = (
+    "EXISTS (SELECT FROM card_transactions WHERE expires_at <= now())",
+    "EXISTS (SELECT FROM transfers WHERE due_at <= now())",
+)
+_DUE: Final = (*_DUE_WITHOUT_RAIL, "EXISTS (SELECT FROM pending_pulls WHERE due_at <= now())")
+
+
 class Timers:
     """Enqueues what is due, a bounded number of timers at a time.
 
@@ -52,6 +59,8 @@ class Timers:
         """
         self._key: Final = key
         self._rail_connected: Final = rail_connected
+        self.is_due: Final = " OR ".join(_DUE if rail_connected else _DUE_WITHOUT_RAIL)
+        """The condition, in SQL, that there may be something to enqueue."""
         self._newest: _Place = _FIRST
         self._reviewed: _Place = _FIRST
         self._payments: _Place = _FIRST

@@ -155,6 +155,9 @@ class ApprovalAnswers:
     sender of webhooks has recorded the response, or will.
     """
 
+    is_due: Final = "EXISTS (SELECT FROM transfers WHERE status = 'PENDING' AND needs_approval)"
+    """The condition, in SQL, that there may be something to enqueue: a payment awaits approval."""
+
     def __init__(self, key: InboxKey) -> None:
         """Sign messages with `key`."""
         self._key: Final = key

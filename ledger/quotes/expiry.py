@@ -44,6 +44,12 @@ class Expiry:
     A quote that is being executed is locked, and skipped: what is decided first counts.
     """
 
+    is_due: Final = """EXISTS (
+        SELECT FROM quotes
+        WHERE status IN ('PENDING', 'PENDING_AUTHORIZATION') AND expires_at <= now()
+    )"""
+    """The condition, in SQL, that a quote has to expire; deletions are not urgent."""
+
     def __init__(self, *, kept: timedelta) -> None:
         """Delete expired quotes that are older than `kept`."""
         self._kept: Final = kept

@@ -34,8 +34,9 @@ LEASE: Final = timedelta(seconds=2.5)
 _SILENCE_LIMIT_S: Final = 10
 """How long a batch may wait for a client whose worker is alive: slow, or short of processors."""
 
+_LOCK_TIMEOUT: Final = f"-c lock_timeout={LOCK_TIMEOUT_MS}ms"
 _SETTINGS: Final = (
-    f"-c lock_timeout={LOCK_TIMEOUT_MS}ms"
+    f"{_LOCK_TIMEOUT}"
     # For the last worker, which no other watches. PostgreSQL counts it from the end of a pipeline
     # only: inside one, `transaction_timeout` ends the batch.
     f" -c idle_in_transaction_session_timeout={_SILENCE_LIMIT_S}s"
@@ -97,10 +98,23 @@ def task_engine(url: str, worker_id: str, *, reply_limit_s: float, **options: An
     return sync_engine(url, application_name=name, reply_limit_s=reply_limit_s, **options)
 
 
+def look_engine(url: str, worker_id: str) -> Engine:
+    """Return an engine by which the worker `worker_id` looks by key for work: one connection."""
+    return sync_engine(
+        url,
+        keyed=True,
+        application_name=f"{_TASKS} {worker_id}",
+        settings=_LOCK_TIMEOUT,
+        pool_size=1,
+        max_overflow=0,
+    )
+
+
 def watch_engine(url: str, worker_id: str, *, decides_events: bool = True) -> Engine:
     """Return an engine for the watch of the worker `worker_id`: one connection, for `end_stale`."""
     name = f"{WATCH if decides_events else _WEBHOOKS_WATCH} {worker_id}"
-    return sync_engine(url, application_name=name, pool_size=1, max_overflow=0)
+    engine = sync_engine(url, application_name=name, pool_size=1, max_overflow=0)
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def _limit_transactions(_: object, entry: ConnectionPoolEntry) -> None:

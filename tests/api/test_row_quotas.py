@@ -19,6 +19,7 @@ from tests.api.test_beneficial_owners import business
 from tests.api.test_quotes import payer_of
 from tests.api.test_transfers import scene_of
 from tests.databases import as_role
+from tests.due import is_due
 from tests.external_accounts import body as external_account
 
 PERSON = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
@@ -153,7 +154,10 @@ def test_every_row_of_a_resource_with_a_quota_is_counted(own: Api, database_url:
 
 def delete_expired_quotes(connection: psycopg.Connection) -> None:
     """Do what the schedule of a worker does some months later."""
-    Expiry(kept=timedelta(days=30)).enqueue_due(connection, datetime.now(UTC) + timedelta(days=90))
+    later = datetime.now(UTC) + timedelta(days=90)
+    expiry = Expiry(kept=timedelta(days=30))
+    assert is_due(connection, expiry.is_due, later)
+    expiry.enqueue_due(connection, later)
 
 
 def test_quotes_that_expired_and_were_deleted_make_room_for_others(

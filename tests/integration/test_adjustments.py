@@ -20,6 +20,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.roles import Right, Role
 from cardledger.workers.signals.roles import WorkerRole
 from tests.databases import OwnRoles
+from tests.due import enqueue_due
 from tests.integration.workers import config_of, dead_redis, working
 from tests.people_of_finance import Office, call, open_office
 from tests.waiting import eventually
@@ -72,7 +73,7 @@ def move(  # noqa: PLR0913 - what a move is, by name
 
 def enqueue(world: World) -> int:
     with psycopg.connect(world.worker_url) as connection:
-        return ApprovedAdjustments(INBOX_KEY).enqueue_due(connection, datetime.now(UTC))
+        return enqueue_due(connection, ApprovedAdjustments(INBOX_KEY), datetime.now(UTC))
 
 
 def book(world: World) -> list[Any]:

@@ -24,6 +24,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema import connections, earlier_releases, migrate, tables
 from cardledger.schema.compatibility import OLDEST_HEAD_LIMITED
+from tests.due import enqueue_due
 from tests.payments import DELAY, Desk
 from tests.world import INBOX_KEY, SECRET_KEY, Cardholder, World, open_world, outcomes_of
 
@@ -252,7 +253,7 @@ def test_the_response_to_a_webhook_decides_what_has_arrived_and_no_other_row(
 
     def enqueued() -> int:
         with connections.connect(world.url) as connection:
-            count = answers.enqueue_due(connection, desk.now)
+            count = enqueue_due(connection, answers, desk.now)
             connection.rollback()
         return count
 

@@ -24,6 +24,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import RejectionReason
 from tests.databases import OwnRoles
+from tests.due import enqueue_due
 from tests.finance_world import Network
 from tests.integration.office import FIRST, OPEN, Office, opened
 from tests.settlement_files import Row, head, text_of
@@ -59,7 +60,7 @@ def network(office: Office, cardholder: Cardholder) -> Network:
 
 def enqueue(world: World) -> int:
     with psycopg.connect(world.worker_url) as connection:
-        return DueSettlements(INBOX_KEY).enqueue_due(connection, datetime.now(UTC))
+        return enqueue_due(connection, DueSettlements(INBOX_KEY), datetime.now(UTC))
 
 
 def book(world: World) -> list[str]:

@@ -34,7 +34,7 @@ from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.process.health import STALE_S, Checks, recent
 from cardledger.workers.process.mover import EnqueuedEventsListener, Mover
 from cardledger.workers.process.queue_probe import QueueProbe
-from cardledger.workers.process.schedule import Schedule
+from cardledger.workers.process.schedule import RUNS_EVERY_S, Schedule, Scheduled, enqueueing
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.sweep_pace import SweepPace
 from cardledger.workers.process.watch import Watch
@@ -93,6 +93,7 @@ class EventWorker:
             max_overflow=0,
         )
         inbox_key = InboxKey(config.secret_key)
+        self._look_database: Final = batch_connections.look_engine(config.database_url, worker_id)
         self._engine: Final = Engine(
             self._batch_database,
             key=inbox_key,
@@ -107,19 +108,23 @@ class EventWorker:
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
         every_s = config.sweep_interval_s
+        seldom_s = max(every_s, RUNS_EVERY_S)
         self._pace: Final = SweepPace(every_s)
         self._card_activation: Final = PeriodicTask(
-            "card activation", self._activate_cards, every_s=every_s
+            "card activation", self._activate_cards, every_s=seldom_s
         )
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
-        self._schedule: Final = Schedule(
+        scheduled = enqueueing(
             self._task_database,
             inbox_key,
             self._sweep.wake,
             rail_connected=adapters.funding_rail is not None,
-            every_s=every_s,
             quotes_kept=config.quote_retention,
+            every_s=seldom_s,
         )
+        is_answer_due = "false" if self._issuer is None else issuing.ANSWER_IS_DUE
+        scheduled.append(Scheduled(is_answer_due, self._card_activation))
+        self._schedule: Final = Schedule(self._look_database, scheduled, every_s=every_s)
         self._mover: Final = Mover(
             self._batch_database,
             inbox_key,
@@ -130,7 +135,6 @@ class EventWorker:
         totals = Totals(self._task_database)
         trial_balances = TrialBalances(self._task_database)
         self._tasks: Final = (
-            self._card_activation,
             *self._schedule.tasks,
             self._mover.task,
             totals.task,
@@ -199,7 +203,7 @@ class EventWorker:
         self._listener.stop(deadline.left_s)
         self._queue_probe.stop(deadline.left_s)
         self._watch.stop(deadline.left_s)
-        for engine in (self._batch_database, self._task_database):
+        for engine in (self._batch_database, self._task_database, self._look_database):
             engine.dispose()
 
     def prove_progress(self) -> None:

@@ -63,6 +63,7 @@ class Mover:
     ) -> None:
         """Sign with `key` what is moved, at most `limit` events at a time, and then `notify`."""
         self._database: Final = database
+        self._looks: Final = database.execution_options(isolation_level="AUTOCOMMIT")
         self._key: Final = key
         self._notify: Final = notify
         self._limit: Final = limit
@@ -93,10 +94,11 @@ class Mover:
         return pause_s
 
     def _move(self, limit: int, *, without: Collection[int] = ()) -> bool:
+        with self._looks.connect() as outer:
+            if enqueued_events.is_idle(driver(outer)):
+                return False
         with self._database.begin() as outer:
             connection = driver(outer)
-            if enqueued_events.is_idle(connection):
-                return False
             turn = enqueued_events.take_turn(connection)
             if turn is None:
                 return False

@@ -23,6 +23,7 @@ class QueueProbe:
     def __init__(self, database: Engine, key: InboxKey) -> None:
         """Sign the canaries by `key`; `start` starts the observation."""
         self._database: Final = database
+        self._looks: Final = database.execution_options(isolation_level="AUTOCOMMIT")
         self._key: Final = key
         self._watch: Final = canaries.QueueWatch(probes_empty=False)
         self._stuck: dict[canaries.Queue, float] = {}  # As of the last observation.
@@ -48,14 +49,15 @@ class QueueProbe:
         return f"{stuck}; see which session locks their rows: cardledger doctor"
 
     def _observe(self) -> bool:
-        with self._database.begin() as outer:
-            connection = driver(outer)
-            observed = canaries.observe(connection, self._watch.outstanding)
-            now = monotonic()
-            self._watch.observe(observed, now)
-            self._stuck = self._watch.stuck(now)
-            sent = [canaries.canary(queue, observed.at) for queue in self._watch.due(now)]
-            if sent:
+        with self._looks.connect() as outer:
+            observed = canaries.observe(driver(outer), self._watch.outstanding)
+        now = monotonic()
+        self._watch.observe(observed, now)
+        self._stuck = self._watch.stuck(now)
+        sent = [canaries.canary(queue, observed.at) for queue in self._watch.due(now)]
+        if sent:
+            with self._database.begin() as outer:
+                connection = driver(outer)
                 inbox.accept(connection, sent, self._key)
                 connection.execute(COMMIT_WITHOUT_FLUSH)
         self._watch.sent(sent, now)

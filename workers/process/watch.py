@@ -64,7 +64,7 @@ class SessionWatch:
 
     def _look(self) -> bool:
         try:
-            with self._database.begin() as connection:
+            with self._database.connect() as connection:
                 ended = _end_stale(connection)
                 has_changed = self._observe(connection)
         except UNAVAILABLE_ERRORS:

@@ -1,0 +1,137 @@
+"""One statement says which tasks of a worker have something to do; only these run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.cards import issuing
+from cardledger.ledger.storage.batch_connections import look_engine, task_engine
+from cardledger.schema.ids import Id
+from cardledger.workers.process import event_worker
+from cardledger.workers.process.schedule import Schedule, Scheduled, enqueueing
+from cardledger.workers.signals.periodic_task import PeriodicTask
+from tests.integration.workers import working
+from tests.waiting import eventually
+from tests.world import INBOX_KEY, World, open_world
+
+SELDOM_S = 3_600.0
+OFTEN_S = 0.01
+LONG_AGO = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+        made.connection.execute("TRUNCATE inbox, card_transactions")
+
+
+@pytest.fixture
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+class Counted:
+    """A task that counts its runs, and never runs by itself."""
+
+    def __init__(self, condition: str) -> None:
+        self.runs = 0
+        self.scheduled = Scheduled(condition, PeriodicTask(condition, self._run, every_s=SELDOM_S))
+
+    def _run(self) -> bool:
+        self.runs += 1
+        return False
+
+
+@contextmanager
+def scheduled(world: World, *tasks: Counted) -> Iterator[None]:
+    database = look_engine(world.worker_url, "schedule")
+    schedule = Schedule(database, [task.scheduled for task in tasks], every_s=OFTEN_S)
+    for task in schedule.tasks:
+        task.start()
+    try:
+        yield
+    finally:
+        for task in schedule.tasks:
+            task.stop(SELDOM_S)
+        database.dispose()
+
+
+def test_a_task_runs_while_its_condition_holds_and_no_other_does(world: World) -> None:
+    idle, due, also_due = Counted("false"), Counted("true"), Counted("now() > '2020-01-01'")
+
+    with scheduled(world, idle, due, also_due):
+        eventually(lambda: due.runs >= 3 and also_due.runs >= 3)
+
+    assert idle.runs == 0
+
+
+def test_a_condition_that_cannot_be_evaluated_keeps_back_no_task(world: World) -> None:
+    tasks = Counted("EXISTS (SELECT FROM no_such_table)"), Counted("false")
+
+    with scheduled(world, *tasks):
+        eventually(lambda: all(task.runs for task in tasks))
+
+
+def test_a_locked_table_keeps_back_no_task(world: World) -> None:
+    tasks = Counted("EXISTS (SELECT FROM quotes)"), Counted("false")
+
+    with psycopg.connect(world.connection.info.dsn, password=password_of(world)) as other:
+        other.execute("LOCK TABLE quotes")
+        with scheduled(world, *tasks):
+            eventually(lambda: all(task.runs for task in tasks))
+
+
+def password_of(world: World) -> str:
+    return world.connection.info.password
+
+
+def test_every_condition_is_a_look_at_an_index(world: World) -> None:
+    database = task_engine(world.worker_url, "schedule", reply_limit_s=5)
+    sources = enqueueing(
+        database,
+        INBOX_KEY,
+        lambda: None,
+        rail_connected=True,
+        quotes_kept=timedelta(days=1),
+        every_s=SELDOM_S,
+    )
+    conditions = [each.is_due for each in sources] + [issuing.ANSWER_IS_DUE]
+    looks = look_engine(world.worker_url, "schedule")
+
+    with looks.connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN SELECT {', '.join(conditions)}").scalars()
+        lines = [*plan]
+
+    assert not [line for line in lines if "Seq Scan" in line], lines
+    assert sum("Index" in line for line in lines) >= len(conditions)
+    looks.dispose()
+    database.dispose()
+
+
+_HELD = "SELECT held FROM internal_accounts WHERE id = %s"
+
+
+def test_a_worker_does_what_becomes_due_at_its_next_look(
+    world: World, platform: Id, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without its condition, the timers would run once, when the worker starts.
+    monkeypatch.setattr(event_worker, "RUNS_EVERY_S", SELDOM_S)
+    numbers = count()
+
+    def expired() -> Id:
+        """Return the account of an authorization whose expiry is due."""
+        cardholder = world.cardholder(platform, 1_000)
+        event = world.authorization(cardholder, f"E{next(numbers)}", 10)
+        world.process(world.engine(clock=lambda: LONG_AGO), [(cardholder, event)])
+        return cardholder.account_id
+
+    with working(world, redis_url, sweep_interval_s=0.05):
+        for _ in range(2):
+            account = expired()
+            eventually(lambda account=account: world.rows(_HELD, account) == [(0,)])  # type: ignore[misc]
