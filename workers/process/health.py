@@ -20,7 +20,7 @@ def role_name(role: WorkerRole | None) -> str:
 
 
 STALE_S: Final = 4.0
-"""A part that runs twice a second and last succeeded longer ago is stuck."""
+"""A part that last succeeded longer ago is stuck; each runs every 1.5 s at least."""
 
 _EVERY_S: Final = 0.5
 _STOP_S: Final = 2.0
@@ -80,7 +80,7 @@ def _problems(checks: Iterable[Check]) -> list[str]:
 
 
 def recent(task: PeriodicTask) -> Check:
-    """Return the check that `task`, which uses PostgreSQL twice a second, succeeds."""
+    """Return the check that `task`, which uses PostgreSQL, succeeds."""
 
     def check() -> str | None:
         age = monotonic() - task.succeeded_at
