@@ -97,11 +97,11 @@ class _Limited:
             if self._answer is None or self._task.uncancel() > 0:
                 raise
         finally:
+            # A reference cycle: without it the request is freed at once, and not by the collector.
+            self._scope.pop(_UNTIMED, None)
             self._pause()
             if self._answer is not None:
                 await self._answer
-            # Ends the circle of references: a request is freed at once, without the collector.
-            del self._scope[_UNTIMED]
 
     async def _receive_untimed(self) -> Message:
         self._pause()

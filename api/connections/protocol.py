@@ -224,7 +224,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._lingering.end()
         self._let_go()
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves it to its time after a reset.
+        self._unset_keepalive_if_required()  # uvicorn cancels it only after a clean end.
         if self.cycle is not None:
             self.cycle.transport = self.transport  # Ends the circle of references.
 

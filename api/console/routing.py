@@ -20,7 +20,7 @@ from cardledger.api.console.access.refusals import Refusal
 from cardledger.api.console.html import rendering
 from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.http.authentication import require
-from cardledger.api.http.errors import INTERNAL, ApiError, let_go_of_frames
+from cardledger.api.http.errors import INTERNAL, ApiError, clear_tracebacks
 from cardledger.api.http.middleware import SITE, current_request_id
 from cardledger.api.http.middleware import shown as shown_path
 from cardledger.ledger.platforms.scopes import Permission
@@ -179,6 +179,8 @@ async def _handled(
         page, call, problems = refusals.form_page_of(request), _call(request), _problems(error)
         if page is None or page.show is None or call is None or not problems:
             raise
+        if isinstance(error, RequestValidationError):
+            clear_tracebacks(error)
         require(call.token, Permission.VIEW)  # The view of a form asks for another one.
         request.state.refusal = Refusal(
             _title(request, _BAD_REQUEST),
@@ -286,7 +288,7 @@ def _address(request: Request) -> str:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    let_go_of_frames(error)
+    clear_tracebacks(error)
     complaints = error.errors()
     if any(complaint["loc"][0] == "path" for complaint in complaints):
         return await failure(request, _NOT_FOUND, _UNKNOWN)  # No resource has a malformed id.

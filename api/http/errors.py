@@ -218,7 +218,7 @@ async def _too_many_events(_request: Request, error: Exception) -> Response:
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    let_go_of_frames(error)
+    clear_tracebacks(error)
     complaints = error.errors()
     for complaint in complaints:
         # No resource has a malformed id, so the response is 404, not 400.
@@ -232,10 +232,11 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
     return error_response(invalid(field_errors(first), count=len(complaints)))
 
 
-def let_go_of_frames(error: RequestValidationError) -> None:
-    """End the circles of references between `error`, its causes and the frames they came through.
+def clear_tracebacks(error: RequestValidationError) -> None:
+    """Clear the tracebacks of `error` and its causes, so that no frame is kept.
 
-    A frame of FastAPI has the error in a variable, and the request; a traceback has the frame.
+    A frame of FastAPI has the error in a variable, and the request: with the traceback, which has
+    the frame, that is a reference cycle.
     """
     error.__traceback__ = None
     for complaint in error.errors():

@@ -154,8 +154,9 @@ _RECORD_ANSWER: Final = (
 )
 
 
+# `IS TRUE`: not by the index of states, in which cards that wait for no answer are, too.
 ANSWER_IS_DUE: Final = """EXISTS (
-    SELECT FROM cards WHERE activate_at <= now() AND state = 'PROCESSING'
+    SELECT FROM cards WHERE activate_at <= now() AND (state = 'PROCESSING') IS TRUE
 )"""
 """The condition, in SQL, that `record_answers` has something to record."""
 

@@ -484,7 +484,7 @@ class Engine:
 
 @contextmanager
 def _opened(opening: _Opening) -> Iterator[psycopg.Connection[Any]]:
-    """Yield psycopg's connection below the one of `opening`.
+    """Open a connection by `opening` and yield psycopg's connection below it.
 
     Raises: UnavailableError when PostgreSQL is unavailable or cancelled the work. Nothing was
     written, unless only the answer to the commit was lost: then the messages are decided.

@@ -1,6 +1,6 @@
 """What a request leaves behind: nothing that only the garbage collector frees.
 
-A circle of references keeps a request, its task and its connection in memory until a full
+A reference cycle keeps a request, its task and its connection in memory until a full
 collection, which comes after millions of objects, and every collection costs time.
 """
 

@@ -1,5 +1,6 @@
 """One statement says which tasks of a worker have something to do; only these run."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -7,6 +8,7 @@ from itertools import count
 
 import psycopg
 import pytest
+from typing_extensions import override
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.cards import issuing
@@ -14,10 +16,24 @@ from cardledger.ledger.storage.batch_connections import look_engine, task_engine
 from cardledger.schema.ids import Id
 from cardledger.workers.process import event_worker
 from cardledger.workers.process.schedule import Schedule, Scheduled, enqueueing
+from cardledger.workers.signals.outage_log import DATABASE
 from cardledger.workers.signals.periodic_task import PeriodicTask
-from tests.integration.workers import working
+from tests.integration.workers import captured, working
 from tests.waiting import eventually
 from tests.world import INBOX_KEY, World, open_world
+
+OF_TIMES = {
+    "card_transactions_expires_at_idx",
+    "cards_activate_at_idx",
+    "pending_pulls_due_at_idx",
+    "quotes_due_idx",
+    "transfers_due_idx",
+}
+INDEXES = OF_TIMES | {
+    "adjustments_approved_idx",
+    "settlement_bookings_due_idx",
+    "transfers_approval_idx",
+}
 
 SELDOM_S = 3_600.0
 OFTEN_S = 0.01
@@ -45,6 +61,19 @@ class Counted:
 
     def _run(self) -> bool:
         self.runs += 1
+        return False
+
+
+class Failing(Counted):
+    """A task whose first runs fail."""
+
+    FAILURES = 3
+
+    @override
+    def _run(self) -> bool:
+        super()._run()
+        if self.runs <= self.FAILURES:
+            raise RuntimeError("not yet")
         return False
 
 
@@ -78,40 +107,52 @@ def test_a_condition_that_cannot_be_evaluated_keeps_back_no_task(world: World) -
         eventually(lambda: all(task.runs for task in tasks))
 
 
-def test_a_locked_table_keeps_back_no_task(world: World) -> None:
+def test_a_locked_table_keeps_back_no_task_and_is_no_outage(
+    world: World, database_url: DatabaseUrl
+) -> None:
     tasks = Counted("EXISTS (SELECT FROM quotes)"), Counted("false")
 
-    with psycopg.connect(world.connection.info.dsn, password=password_of(world)) as other:
+    with psycopg.connect(database_url) as other, captured() as lines:
         other.execute("LOCK TABLE quotes")
         with scheduled(world, *tasks):
             eventually(lambda: all(task.runs for task in tasks))
 
+    assert not DATABASE.is_out
+    assert lines == []
 
-def password_of(world: World) -> str:
-    return world.connection.info.password
+
+def test_a_task_that_failed_is_tried_again_at_the_next_look(world: World) -> None:
+    task = Failing("false")
+
+    with scheduled(world, task):
+        task.scheduled.task.wake()
+        eventually(lambda: task.runs > Failing.FAILURES)
+
+    assert task.scheduled.task.trying_since is None
 
 
-def test_every_condition_is_a_look_at_an_index(world: World) -> None:
+@pytest.mark.parametrize("rail_connected", [True, False], ids=["rail", "no rail"])
+def test_every_condition_is_looked_up_in_an_index(world: World, *, rail_connected: bool) -> None:
     database = task_engine(world.worker_url, "schedule", reply_limit_s=5)
     sources = enqueueing(
         database,
         INBOX_KEY,
         lambda: None,
-        rail_connected=True,
+        rail_connected=rail_connected,
         quotes_kept=timedelta(days=1),
-        every_s=SELDOM_S,
     )
     conditions = [each.is_due for each in sources] + [issuing.ANSWER_IS_DUE]
     looks = look_engine(world.worker_url, "schedule")
 
     with looks.connect() as connection:
         plan = connection.exec_driver_sql(f"EXPLAIN SELECT {', '.join(conditions)}").scalars()
-        lines = [*plan]
+        text = "\n".join(plan)
 
-    assert not [line for line in lines if "Seq Scan" in line], lines
-    assert sum("Index" in line for line in lines) >= len(conditions)
     looks.dispose()
     database.dispose()
+    expected = INDEXES if rail_connected else INDEXES - {"pending_pulls_due_at_idx"}
+    assert {*re.findall(r"(?:using|Bitmap Index Scan on) (\w+)", text)} == expected
+    assert text.count("Index Cond") == len(expected & OF_TIMES)
 
 
 _HELD = "SELECT held FROM internal_accounts WHERE id = %s"
@@ -131,7 +172,10 @@ def test_a_worker_does_what_becomes_due_at_its_next_look(
         world.process(world.engine(clock=lambda: LONG_AGO), [(cardholder, event)])
         return cardholder.account_id
 
-    with working(world, redis_url, sweep_interval_s=0.05):
+    with captured() as lines, working(world, redis_url, sweep_interval_s=0.05):
         for _ in range(2):
             account = expired()
             eventually(lambda account=account: world.rows(_HELD, account) == [(0,)])  # type: ignore[misc]
+
+    # A look that fails would wake every task.
+    assert not [line for line in lines if line.get("task") == "schedule"]

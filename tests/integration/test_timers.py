@@ -12,6 +12,7 @@ from cardledger.ledger.engine.timers import PAGE_LIMIT, Timers
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import derived_id
 from cardledger.schema.ids import Id
+from tests.due import enqueue_due
 from tests.integration.workers import working
 from tests.waiting import eventually
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
@@ -44,7 +45,7 @@ def tick(world: World, *workers: Timers, now: datetime = DUE) -> int:
     written = 0
     for worker in workers:
         with psycopg.connect(world.app_url) as connection:
-            written += worker.enqueue_due(connection, now)
+            written += enqueue_due(connection, worker, now)
     return written
 
 

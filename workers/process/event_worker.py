@@ -108,10 +108,9 @@ class EventWorker:
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
         every_s = config.sweep_interval_s
-        seldom_s = max(every_s, RUNS_EVERY_S)
         self._pace: Final = SweepPace(every_s)
         self._card_activation: Final = PeriodicTask(
-            "card activation", self._activate_cards, every_s=seldom_s
+            "card activation", self._activate_cards, every_s=RUNS_EVERY_S
         )
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
         scheduled = enqueueing(
@@ -120,7 +119,6 @@ class EventWorker:
             self._sweep.wake,
             rail_connected=adapters.funding_rail is not None,
             quotes_kept=config.quote_retention,
-            every_s=seldom_s,
         )
         is_answer_due = "false" if self._issuer is None else issuing.ANSWER_IS_DUE
         scheduled.append(Scheduled(is_answer_due, self._card_activation))
@@ -168,10 +166,12 @@ class EventWorker:
 
     @property
     def checks(self) -> Checks:
+        # An issuer that fails to answer is no reason to restart the worker.
+        scheduled = [each for each in self._schedule.tasks if each is not self._card_activation]
         return Checks(
             of_worker=[
                 recent(self._sweep),
-                *map(recent, self._schedule.tasks),
+                *map(recent, scheduled),
                 recent(self._mover.task),
                 self._check_batches,
                 self._watch.check_clock,

@@ -19,8 +19,8 @@ def role_name(role: WorkerRole | None) -> str:
     return "all" if role is None else role.value
 
 
-STALE_S: Final = 4.0
-"""A part that last succeeded longer ago is stuck; each runs every 1.5 s at least."""
+STALE_S: Final = 3.5
+"""A part that has tried for longer, without success, is stuck."""
 
 _EVERY_S: Final = 0.5
 _STOP_S: Final = 2.0
@@ -80,12 +80,13 @@ def _problems(checks: Iterable[Check]) -> list[str]:
 
 
 def recent(task: PeriodicTask) -> Check:
-    """Return the check that `task`, which uses PostgreSQL, succeeds."""
+    """Return the check that `task`, which uses PostgreSQL, succeeds when it runs."""
 
     def check() -> str | None:
-        age = monotonic() - task.succeeded_at
-        if age <= STALE_S:
+        since = task.trying_since
+        tried_s = 0.0 if since is None else monotonic() - since
+        if tried_s <= STALE_S:
             return None
-        return f"{task.name} has not succeeded for {age:.0f} s; check PostgreSQL and the log"
+        return f"{task.name} has not succeeded for {tried_s:.0f} s; check PostgreSQL and the log"
 
     return check

@@ -1,11 +1,12 @@
 """What becomes due by itself: timers, bookings, answers of others, ends of quotes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from psycopg import Connection
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import Engine as Database
 
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
@@ -18,16 +19,17 @@ from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import driver
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
-RUNS_EVERY_S: Final = 1.5
-"""How often a task runs in any case: one that fails once is not yet stuck (`health.STALE_S`)."""
+RUNS_EVERY_S: Final = 2.0
+"""How often a task runs in any case."""
+
+_LOOKS_EVERY_S: Final = 0.5  # A person waits for an adjustment that was approved, a payer as well.
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
     """A task, and the condition, in SQL, that it may have something to do.
 
-    To evaluate the condition costs one look at an index. The task also does what is not urgent, and
-    is not in the condition.
+    The condition is evaluated twice a second, by looks at indexes. What is not urgent is not in it.
     """
 
     is_due: str
@@ -35,7 +37,7 @@ class Scheduled:
 
 
 class Schedule:
-    """Looks, by one statement for all tasks, which of them have something to do.
+    """Asks, by one statement, which tasks have something to do, and wakes these.
 
     Each task has a thread of its own, so that one that waits for a lock delays no other.
     """
@@ -43,30 +45,36 @@ class Schedule:
     def __init__(
         self, database: Database, scheduled: Sequence[Scheduled], *, every_s: float
     ) -> None:
-        """Look every `every_s` seconds, over a connection of `database`, which looks up by key."""
+        """Ask every `every_s` seconds, 0.5 at most, over a connection of `database`."""
         self._database: Final = database.execution_options(isolation_level="AUTOCOMMIT")
         self._scheduled: Final = [each.task for each in scheduled]
         conditions = ", ".join(each.is_due for each in scheduled)
         self._statement: Final = f"SELECT {conditions}".encode()
-        self.tasks: Final[Sequence[PeriodicTask]] = (
-            PeriodicTask("schedule", self._look, every_s=every_s),
-            *self._scheduled,
+        self.look: Final = PeriodicTask(
+            "schedule", self._look, every_s=min(every_s, _LOOKS_EVERY_S)
         )
+        self.tasks: Final[Sequence[PeriodicTask]] = (self.look, *self._scheduled)
 
     def _look(self) -> bool:
         try:
             with self._database.connect() as outer:
                 due = driver(outer).execute(self._statement).fetchone()
+        except LockNotAvailable:
+            self._wake(self._scheduled)  # A locked table keeps back its own task only.
+            return False
         except Exception:
-            # A table that is locked, or not for this role, keeps back no other task.
-            for task in self._scheduled:
-                task.wake()
+            self._wake(self._scheduled)  # One that can do without what failed does its work.
             raise
         assert due is not None, "a SELECT without FROM has a row"
-        for task, is_due in zip(self._scheduled, due, strict=True):
-            if is_due:
-                task.wake()
+        pairs = zip(self._scheduled, due, strict=True)
+        # One that has failed is tried again now, and not only when it runs in any case.
+        self._wake(task for task, is_due in pairs if is_due or task.trying_since is not None)
         return False
+
+    def _wake(self, tasks: Iterable[PeriodicTask]) -> None:
+        for task in tasks:
+            if task.is_resting:  # Another one would run again at once, without a rest.
+                task.wake()
 
 
 class _Source(Protocol):
@@ -76,20 +84,18 @@ class _Source(Protocol):
     def enqueue_due(self, connection: Connection[Any], now: datetime) -> int: ...
 
 
-def enqueueing(  # noqa: PLR0913 - each by name
+def enqueueing(
     database: Database,
     key: InboxKey,
     wake: Callable[[], None],
     *,
     rail_connected: bool,
     quotes_kept: timedelta,
-    every_s: float,
 ) -> list[Scheduled]:
     """Return the tasks that put what is due into the inbox, a page at a time over `database`.
 
-    They run every `every_s` seconds in any case, sign with `key`, and `wake` who decides what was
-    written. Without a funding rail, no pull is confirmed. Expired quotes are deleted after
-    `quotes_kept`.
+    They sign with `key`, and `wake` who decides what was written. Without a funding rail, no pull
+    is confirmed. Expired quotes are deleted after `quotes_kept`.
     """
 
     def scheduled(name: str, source: _Source) -> Scheduled:
@@ -101,7 +107,7 @@ def enqueueing(  # noqa: PLR0913 - each by name
                 wake()
             return False
 
-        return Scheduled(source.is_due, PeriodicTask(name, work, every_s=every_s))
+        return Scheduled(source.is_due, PeriodicTask(name, work, every_s=RUNS_EVERY_S))
 
     return [
         scheduled("timers", Timers(key, rail_connected=rail_connected)),

@@ -38,8 +38,8 @@ class PeriodicTask:
     ) -> None:
         """Make the thread; `start` starts it."""
         self.name: Final = name
-        self.succeeded_at = monotonic()
-        """When a run last ended without an exception, or the task was made."""
+        self.trying_since: float | None = None
+        """When the run that is going on, or the first that has failed, began; else None."""
         self._work: Final = work
         self._every_s: Final = every_s if callable(every_s) else lambda: every_s
         self._gather_s: Final = gather_s
@@ -47,6 +47,7 @@ class PeriodicTask:
         self._rests_until = 0.0
         self._woken: Final = Event()
         self._stopping: Final = Event()
+        self._is_resting = True
         self._thread: Final = Thread(target=self._run, name=name, daemon=True)
         self._failure: str | None = None  # Of the last run; None when it succeeded.
 
@@ -54,6 +55,11 @@ class PeriodicTask:
     def is_running(self) -> bool:
         """Whether the thread has been started and has not ended."""
         return self._thread.is_alive()
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether `work` does not run now."""
+        return self._is_resting
 
     def start(self) -> None:
         """Start the thread."""
@@ -74,15 +80,18 @@ class PeriodicTask:
             if self._woken.wait(self._every_s()) and self._gather_s:
                 self._stopping.wait(max(self._gather_s, self._rests_until - monotonic()))
             self._woken.clear()
+            self._is_resting = False
             try:
                 while not self._stopping.is_set() and self._run_once():
                     pass
             except Exception as error:  # noqa: BLE001 - a periodic task never ends by itself
                 # It runs again after the interval; what it works on is in PostgreSQL.
                 self._note_failure(error)
+            self._is_resting = True
 
     def _run_once(self) -> bool:
         began = monotonic()
+        self.trying_since = self.trying_since or began
         has_more = self._work()
         ended = monotonic()
         rest_s = min(ended - began, _LONGEST_REST_S)
@@ -102,7 +111,7 @@ class PeriodicTask:
         self._failure = failure
 
     def _note_success(self) -> None:
-        self.succeeded_at = monotonic()
+        self.trying_since = None
         if self._failure is not None:  # Of other tasks it cannot say that they reach PostgreSQL.
             self._failure = None
             DATABASE.succeeded()
