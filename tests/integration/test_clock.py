@@ -17,13 +17,15 @@ from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.batch_connections import new_worker_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
 from cardledger.workers.client import Client, database_clock
 from cardledger.workers.process import health_file
 from cardledger.workers.process.health import role_name
+from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals.roles import WorkerRole
-from tests.integration.workers import engine_with, outcome_types, with_client, working
+from tests.integration.workers import captured, engine_with, outcome_types, with_client, working
 from tests.waiting import eventually, limit_s
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
@@ -240,6 +242,29 @@ def test_a_worker_whose_clock_is_off_says_so_until_it_is_right(
 
     logged = [line["event"].partition(";")[0] for line in logs if "clock" in line["event"]]
     assert logged == ["clock wrong", "clock correct again"]
+
+
+@pytest.mark.parametrize("days", [-8, 8])
+def test_who_sends_webhooks_goes_by_the_clock_of_postgresql_and_says_that_its_own_is_wrong(
+    world: World, days: int
+) -> None:
+    clock = SetClock()
+    clock.ahead = timedelta(days=days)
+    watch = Watch(world.webhooks_url, new_worker_id(), clock=clock, decides_events=False)
+
+    with captured() as lines:
+        before_the_first_look = watch.now()
+        watch.start()
+        try:
+            eventually(lambda: watch.now() > before_the_first_look + timedelta(seconds=1))
+            later = watch.now()
+        finally:
+            watch.stop(limit_s())
+
+    assert abs(later - datetime.now(UTC)) < timedelta(seconds=limit_s())
+    assert [line["event"] for line in lines] == [
+        "clock wrong; webhooks are sent by PostgreSQL's clock"
+    ]
 
 
 def problems(health_dir: Path) -> str:

@@ -20,6 +20,7 @@ from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.webhooks.retention import Retention
 from tests.databases import as_role
+from tests.integration.workers import working
 from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 from tests.world import SECRET_KEY, Cardholder, World, open_world
@@ -309,3 +310,22 @@ def test_deliveries_are_deleted_where_the_role_may_delete_no_keys(
         world.connection.execute(f'GRANT DELETE ON webhook_signing_keys TO "{role}"'.encode())
 
     assert not kept(world, "webhook_deliveries", "id")
+
+
+def test_a_sender_whose_clock_is_a_year_ahead_deletes_nothing_too_early(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    now = datetime.now(UTC)
+    old = deliver(world, platform, "DELIVERED", now - KEPT - timedelta(days=1))
+    recent = deliver(world, platform, "DELIVERED", now - timedelta(days=1))
+
+    with working(
+        world,
+        redis_url,
+        clock=lambda: datetime.now(UTC) + timedelta(days=365),
+        role=WorkerRole.WEBHOOKS,
+        webhook_retention=KEPT,
+    ):
+        eventually(lambda: old not in kept(world, "webhook_deliveries", "id"))
+
+    assert kept(world, "webhook_deliveries", "id") == {recent}

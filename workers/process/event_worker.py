@@ -1,6 +1,6 @@
 """The worker that decides events, moves enqueued ones, and enqueues what is due."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from datetime import UTC, datetime, timedelta
@@ -67,14 +67,14 @@ class EventWorker:
     def __init__(
         self,
         config: WorkerConfig,
-        clock: Callable[[], datetime],
+        watch: Watch,
         best_effort: BestEffort,
         webhooks: Wakeable,
         worker_id: str,
     ) -> None:
         """Reply over `best_effort`; wake `webhooks` when there may be webhooks to send.
 
-        Nothing is decided while `clock` is wrong.
+        Nothing is decided while the clock that `watch` compares is wrong.
         """
         self._webhooks: Final = webhooks
         self._best_effort: Final = best_effort
@@ -138,9 +138,8 @@ class EventWorker:
             totals.task,
             trial_balances.task,
         )
-        self._watch: Final = Watch(
-            config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
-        )
+        self._watch: Final = watch
+        watch.call(self._sweep.wake)
         self.metrics: Final[Sequence[Source]] = (
             *counted.OF_EVENTS,
             Gauge(families.CLOCK_OFFSET, self._watch.clock_offset_s),
@@ -180,7 +179,6 @@ class EventWorker:
         )
 
     def start(self) -> None:
-        self._watch.start()
         self._worker.start()
         for task in (self._sweep, *self._tasks):
             task.start()
@@ -202,7 +200,6 @@ class EventWorker:
             task.stop(deadline.left_s)
         self._listener.stop(deadline.left_s)
         self._queue_probe.stop(deadline.left_s)
-        self._watch.stop(deadline.left_s)
         for engine in (self._batch_database, self._task_database, self._look_database):
             engine.dispose()
 

@@ -22,6 +22,7 @@ from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_
 from cardledger.workers.process.health import Checks, HealthReport, role_name
 from cardledger.workers.process.schema_gate import SchemaGate
 from cardledger.workers.process.stop_request import StopRequest, stop_on
+from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.roles import WorkerRole
@@ -30,7 +31,6 @@ from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWak
 
 if TYPE_CHECKING:
     from cardledger.workers.process.event_worker import EventWorker
-    from cardledger.workers.process.watch import SessionWatch
     from cardledger.workers.process.webhook_worker import WebhookWorker
 
 _REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
@@ -98,29 +98,28 @@ def _webhook_worker() -> "type[WebhookWorker]":
     return WebhookWorker
 
 
-def _session_watch() -> "type[SessionWatch]":
-    from cardledger.workers.process.watch import SessionWatch
-
-    return SessionWatch
-
-
 def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Component]:
     """Return the components of `config.role`; a component that is woken comes before its waker."""
     best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
     worker_id = batch_connections.new_worker_id()
+    watch = Watch(
+        config.database_url,
+        worker_id,
+        clock=clock,
+        decides_events=config.role is not WorkerRole.WEBHOOKS,
+    )
+    # The watch is the first: it stops last, so that what others finish is not taken for silent.
     if config.role is WorkerRole.EVENTS:
-        events = _event_worker()(config, clock, best_effort, WebhookWakeup(best_effort), worker_id)
-        return [best_effort, events, *_report(config, events)]
-    webhooks = _webhook_worker()(config, clock, worker_id)
+        events = _event_worker()(config, watch, best_effort, WebhookWakeup(best_effort), worker_id)
+        return [watch, best_effort, events, *_report(config, events)]
+    webhooks = _webhook_worker()(config, watch, worker_id)
     if config.role is WorkerRole.WEBHOOKS:
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
-        watch = _session_watch()(config.database_url, worker_id, on_change=webhooks.wake)
-        # The watch first: it stops last, so that what the sender finishes is not taken for silent.
         return [watch, webhooks, listener, *_report(config, webhooks)]
-    events = _event_worker()(config, clock, best_effort, webhooks, worker_id)
-    return [best_effort, webhooks, events, *_report(config, webhooks, events)]
+    events = _event_worker()(config, watch, best_effort, webhooks, worker_id)
+    return [watch, best_effort, webhooks, events, *_report(config, webhooks, events)]
 
 
 def _report(config: WorkerConfig, *workers: "EventWorker | WebhookWorker") -> list[_Component]:

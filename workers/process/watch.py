@@ -1,18 +1,19 @@
-"""The watch of a worker process: end transactions of silent workers, compare the clocks.
+"""The watch of a worker process: end transactions of silent workers, read PostgreSQL's clock.
 
 Its query, twice a second, also shows that its own worker is not silent (`batch_connections`).
 """
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from threading import Lock
 from time import monotonic
 from typing import Final
 
 import structlog
 from sqlalchemy import Connection
-from typing_extensions import override
 
 from cardledger.ledger.storage import batch_connections, database_clock
+from cardledger.ledger.storage.database_clock import Reading
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
@@ -34,23 +35,38 @@ def _end_stale(connection: Connection) -> bool:
     return bool(ended)
 
 
-class SessionWatch:
-    """Looks after the workers of a database: ends what those that are silent hold."""
+class Watch:
+    """Looks after the workers of a database, and after the clock of its own process.
+
+    It ends what silent workers hold, and compares the clock with PostgreSQL's.
+    """
 
     def __init__(
         self,
         database_url: str,
         worker_id: str,
         *,
-        on_change: Callable[[], None],
-        decides_events: bool = False,
+        clock: Callable[[], datetime],
+        decides_events: bool,
     ) -> None:
-        """Watch for the worker `worker_id`; call `on_change` when a transaction was ended."""
+        """Watch for the worker `worker_id`, whose `clock` is compared."""
         self._database: Final = batch_connections.watch_engine(
             database_url, worker_id, decides_events=decides_events
         )
-        self._on_change: Final = on_change
+        self._decides_events: Final = decides_events
+        self._clock: Final = clock
+        self._clock_ahead: timedelta | None = None  # Unknown so far.
+        self._reading: Reading | None = None
+        self._first_reading: Final = Lock()
+        self._called: Final[list[Callable[[], None]]] = []
         self._task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call `function` when there may be something to do.
+
+        That is when a database transaction was ended, or the clock has become right.
+        """
+        self._called.append(function)
 
     def start(self) -> None:
         """Start to look."""
@@ -62,41 +78,20 @@ class SessionWatch:
         self._task.stop(limit_s)
         self._database.dispose()
 
-    def _look(self) -> bool:
-        try:
-            with self._database.connect() as connection:
-                ended = _end_stale(connection)
-                has_changed = self._observe(connection)
-        except UNAVAILABLE_ERRORS:
-            return False  # The worker logs the outage; the watch asks again.
-        if ended or has_changed:
-            self._on_change()
-        return False
+    # --- the clock -------------------------------------------------------------------------
 
-    def _observe(self, _connection: Connection) -> bool:
-        """Look at what else is watched; return whether there may be something to do now."""
-        return False
+    def now(self) -> datetime:
+        """Return the time of PostgreSQL's clock, whatever the clock of this process says.
 
-
-class Watch(SessionWatch):
-    """Looks after the clock of its own process as well, for a worker that decides events."""
-
-    def __init__(
-        self,
-        database_url: str,
-        worker_id: str,
-        *,
-        clock: Callable[[], datetime],
-        on_change: Callable[[], None],
-    ) -> None:
-        """Watch for the worker `worker_id`, whose `clock` it compares with PostgreSQL's.
-
-        Calls `on_change` when transactions were ended, or the clock has become right: there may be
-        messages to decide.
+        Raises: as SQLAlchemy and psycopg do, when PostgreSQL was not reached so far.
         """
-        super().__init__(database_url, worker_id, on_change=on_change, decides_events=True)
-        self._clock: Final = clock
-        self._clock_ahead: timedelta | None = None  # Unknown so far.
+        if self._reading is None:
+            with self._first_reading:
+                if self._reading is None:
+                    with self._database.connect() as connection:
+                        self._compare_clock(connection)
+        assert self._reading is not None
+        return self._reading.now()
 
     @property
     def is_clock_right(self) -> bool:
@@ -117,11 +112,27 @@ class Watch(SessionWatch):
         """Return how far the clock is ahead; 0 within the tolerance, None when it is unknown."""
         return None if self._clock_ahead is None else self._clock_ahead.total_seconds()
 
-    @override
-    def _observe(self, connection: Connection) -> bool:
+    # --- looks -----------------------------------------------------------------------------
+
+    def _look(self) -> bool:
+        try:
+            with self._database.connect() as connection:
+                ended = _end_stale(connection)
+                has_become_right = self._compare_clock(connection)
+        except UNAVAILABLE_ERRORS:
+            return False  # The worker logs the outage; the watch asks again.
+        if ended or has_become_right:
+            for function in self._called:
+                function()
+        return False
+
+    def _compare_clock(self, connection: Connection) -> bool:
+        """Read PostgreSQL's clock; return whether that of this process is right and was not."""
         asked, asked_at = self._clock(), monotonic()
         answer = database_clock.read(driver(connection))
-        took = timedelta(seconds=monotonic() - asked_at)
+        received_at = monotonic()
+        self._reading = Reading(answer, received_at)
+        took = timedelta(seconds=received_at - asked_at)
         return self._has_become_right(database_clock.ahead(asked, answer, took))
 
     def _has_become_right(self, ahead: timedelta) -> bool:
@@ -129,10 +140,16 @@ class Watch(SessionWatch):
         was_wrong, was_right = bool(self._clock_ahead), self.is_clock_right
         self._clock_ahead = ahead
         if was_wrong and not ahead:
-            _log.info("clock correct again; decisions resume")
+            resumed = "; decisions resume" if self._decides_events else ""
+            _log.info(f"clock correct again{resumed}")
         elif ahead and not was_wrong:
+            effect = (
+                "decisions stop until it is correct"
+                if self._decides_events
+                else "webhooks are sent by PostgreSQL's clock"
+            )
             _log.error(
-                "clock wrong; decisions stop until it is correct",
+                f"clock wrong; {effect}",
                 ahead_of_postgresql_s=round(ahead.total_seconds(), 3),
             )
         return self.is_clock_right and not was_right

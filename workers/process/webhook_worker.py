@@ -1,7 +1,5 @@
 """The worker that sends webhooks."""
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from cardledger.ledger.storage import batch_connections
@@ -10,6 +8,7 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.workers.metrics import counted, table_figures
 from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.health import Checks, recent
+from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.tracing import spans
@@ -26,7 +25,11 @@ class WebhookWorker:
     metrics: Final = counted.OF_WEBHOOKS
     table_figures: Final = table_figures.OF_WEBHOOKS
 
-    def __init__(self, config: WorkerConfig, clock: Callable[[], datetime], worker_id: str) -> None:
+    def __init__(self, config: WorkerConfig, watch: Watch, worker_id: str) -> None:
+        """Send by PostgreSQL's clock: retries, deadlines, signatures and what is old.
+
+        By a clock that is wrong, endpoints would be disabled and deliveries deleted too early.
+        """
         self._database: Final = sync_engine(
             config.database_url,
             keyed=True,
@@ -38,7 +41,7 @@ class WebhookWorker:
         self._sender: Final = Sender(
             self._database,
             KeyRing(config.secret_key),
-            clock=clock,
+            clock=watch.now,
             timeout_s=config.webhook_timeout_s,
             retry_scale=config.webhook_retry_scale,
             every_s=config.sweep_interval_s,
@@ -46,7 +49,10 @@ class WebhookWorker:
             allow_loopback=config.sandbox and config.loopback_webhooks,
             traces=_traces(config),
         )
-        self._retention: Final = Retention(self._database, config.webhook_retention, clock=clock)
+        self._retention: Final = Retention(
+            self._database, config.webhook_retention, clock=watch.now
+        )
+        watch.call(self.wake)
 
     def wake(self) -> None:
         """Dispatch the outbox and send what is due, at once."""
