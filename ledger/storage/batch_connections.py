@@ -34,9 +34,8 @@ LEASE: Final = timedelta(seconds=2.5)
 _SILENCE_LIMIT_S: Final = 10
 """How long a batch may wait for a client whose worker is alive: slow, or short of processors."""
 
-_LOCK_TIMEOUT: Final = f"-c lock_timeout={LOCK_TIMEOUT_MS}ms"
 _SETTINGS: Final = (
-    f"{_LOCK_TIMEOUT}"
+    f"-c lock_timeout={LOCK_TIMEOUT_MS}ms"
     # For the last worker, which no other watches. PostgreSQL counts it from the end of a pipeline
     # only: inside one, `transaction_timeout` ends the batch.
     f" -c idle_in_transaction_session_timeout={_SILENCE_LIMIT_S}s"
@@ -104,7 +103,7 @@ def look_engine(url: str, worker_id: str) -> Engine:
         url,
         keyed=True,
         application_name=f"{_TASKS} {worker_id}",
-        settings=_LOCK_TIMEOUT,
+        settings=f"-c lock_timeout={LOCK_TIMEOUT_MS}ms",
         pool_size=1,
         max_overflow=0,
     )

@@ -27,13 +27,13 @@ def derived_id(name: str, *, at: datetime) -> Id:
     return _uuid7(_milliseconds(at) + digest[6:])
 
 
-def numbered_ids(count: int) -> Sequence[Id]:
-    """Return `count` identifiers of this moment, in ascending order and each for `beside`.
+def numbered_ids(count: int, *, at: datetime) -> Sequence[Id]:
+    """Return `count` identifiers of `at`, in ascending order and each for `beside`.
 
     Shape: at most 4,096.
     """
-    now = new_id()[:6]
-    return [_uuid7(now + number.to_bytes(2) + bytes(8)) for number in range(count)]
+    time = _milliseconds(at)
+    return [_uuid7(time + number.to_bytes(2) + bytes(8)) for number in range(count)]
 
 
 def beside(key: Id, *names: Id) -> Id:

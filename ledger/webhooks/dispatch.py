@@ -104,7 +104,7 @@ def dispatch(  # noqa: PLR0913 - what the process remembers, by name
     fanned_out = _fan_out(driver, claimed, limit, at, turns=turns, backlogs=backlogs)
     fanned_out, folded = _fold(driver, fanned_out, folds or Folds())
     rendered = _render([row for row, _ in fanned_out], folded)
-    deliveries = list(_deliveries(fanned_out, rendered))
+    deliveries = list(_deliveries(fanned_out, rendered, at))
     done = [row for row, _ in fanned_out if row.id in rendered]
     postponed = [row for row, _ in fanned_out if row.id not in rendered]
     with driver.pipeline():
@@ -235,9 +235,12 @@ def _receivers(
 
 
 def _deliveries(
-    fanned_out: Sequence[tuple[Row, Sequence[_Endpoint | None]]], bodies: Mapping[Id, str]
+    fanned_out: Sequence[tuple[Row, Sequence[_Endpoint | None]]],
+    bodies: Mapping[Id, str],
+    at: datetime,
 ) -> Iterator[_Rendered]:
-    for key, (row, endpoints) in zip(numbered_ids(len(fanned_out)), fanned_out, strict=True):
+    keys = numbered_ids(len(fanned_out), at=at)
+    for key, (row, endpoints) in zip(keys, fanned_out, strict=True):
         for endpoint in endpoints if row.id in bodies else ():
             endpoint_id = None if endpoint is None else endpoint.id
             yield _Rendered(delivery_id(key, row.id, endpoint_id), row, bodies[row.id], endpoint)

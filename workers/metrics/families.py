@@ -41,6 +41,7 @@ _ALL: Final = tuple(Exporter)
 _API: Final = (Exporter.API,)
 _EVENTS: Final = (Exporter.EVENTS,)
 _WEBHOOKS: Final = (Exporter.WEBHOOKS,)
+_WORKERS: Final = (*_EVENTS, *_WEBHOOKS)
 
 _LIMIT: Final = "at most 10,001 are counted"
 
@@ -143,8 +144,8 @@ SWEEPER_FINDS: Final = _counter(
 CLOCK_OFFSET: Final = _gauge(
     "cardledger_clock_offset_seconds",
     "How far the clock of the process is ahead of PostgreSQL's, if by more than 250 ms; else 0."
-    " While it is not 0 nothing is decided.",
-    _EVENTS,
+    " While it is not 0 the process decides nothing; webhooks go by PostgreSQL's clock.",
+    _WORKERS,
 )
 QUEUES_STUCK: Final = _gauge(
     "cardledger_queues_stuck",

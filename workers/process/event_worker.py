@@ -31,7 +31,7 @@ from cardledger.workers.metrics.verified import LastVerification
 from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
-from cardledger.workers.process.health import STALE_S, Checks, recent
+from cardledger.workers.process.health import Checks, recent
 from cardledger.workers.process.mover import EnqueuedEventsListener, Mover
 from cardledger.workers.process.queue_probe import QueueProbe
 from cardledger.workers.process.schedule import RUNS_EVERY_S, Schedule, Scheduled, enqueueing
@@ -48,6 +48,7 @@ from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.signals.webhook_signals import Wakeable
 from cardledger.workers.tracing import hints, spans
 
+_BATCH_LIMIT_S: Final = 4.0  # Of a batch, which takes a small part of it.
 _TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of rows.
 # Concurrent batches of one lane in this process: one is decided while the other waits for
 # PostgreSQL. More of them would only be smaller.
@@ -142,7 +143,7 @@ class EventWorker:
         watch.call(self._sweep.wake)
         self.metrics: Final[Sequence[Source]] = (
             *counted.OF_EVENTS,
-            Gauge(families.CLOCK_OFFSET, self._watch.clock_offset_s),
+            *watch.metrics,
             Gauge(families.QUEUES_STUCK, self._queue_probe.count_stuck),
             Gauge(families.CARDHOLDERS_LOCKED, lambda: len(self._engine.locked_cardholders())),
             *([LastVerification(config.health_dir)] if config.health_dir else []),
@@ -169,6 +170,7 @@ class EventWorker:
         scheduled = [each for each in self._schedule.tasks if each is not self._card_activation]
         return Checks(
             of_worker=[
+                recent(self._watch.task),
                 recent(self._sweep),
                 *map(recent, scheduled),
                 recent(self._mover.task),
@@ -255,7 +257,7 @@ class EventWorker:
 
     def _check_batches(self) -> str | None:
         seconds = self._scheduler.longest_s
-        if seconds <= STALE_S:
+        if seconds <= _BATCH_LIMIT_S:
             return None
         return (
             f"a batch has been running for {seconds:.0f} s; check what it waits for in PostgreSQL"

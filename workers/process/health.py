@@ -1,4 +1,4 @@
-"""A worker reports its health twice a second: how long ago each of its parts last succeeded."""
+"""A worker reports its health twice a second: how long each of its parts has tried in vain."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -83,6 +83,8 @@ def recent(task: PeriodicTask) -> Check:
     """Return the check that `task`, which uses PostgreSQL, succeeds when it runs."""
 
     def check() -> str | None:
+        if not task.is_running:
+            return f"{task.name} has ended; restart the worker"
         since = task.trying_since
         tried_s = 0.0 if since is None else monotonic() - since
         if tried_s <= STALE_S:

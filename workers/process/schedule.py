@@ -39,7 +39,7 @@ class Scheduled:
 class Schedule:
     """Asks, by one statement, which tasks have something to do, and wakes these.
 
-    Each task has a thread of its own, so that one that waits for a lock delays no other.
+    Each task has a thread of its own: one that waits for a lock does not hold up the others.
     """
 
     def __init__(
@@ -50,10 +50,8 @@ class Schedule:
         self._scheduled: Final = [each.task for each in scheduled]
         conditions = ", ".join(each.is_due for each in scheduled)
         self._statement: Final = f"SELECT {conditions}".encode()
-        self.look: Final = PeriodicTask(
-            "schedule", self._look, every_s=min(every_s, _LOOKS_EVERY_S)
-        )
-        self.tasks: Final[Sequence[PeriodicTask]] = (self.look, *self._scheduled)
+        look = PeriodicTask("schedule", self._look, every_s=min(every_s, _LOOKS_EVERY_S))
+        self.tasks: Final[Sequence[PeriodicTask]] = (look, *self._scheduled)
 
     def _look(self) -> bool:
         try:
@@ -67,8 +65,7 @@ class Schedule:
             raise
         assert due is not None, "a SELECT without FROM has a row"
         pairs = zip(self._scheduled, due, strict=True)
-        # One that has failed is tried again now, and not only when it runs in any case.
-        self._wake(task for task, is_due in pairs if is_due or task.trying_since is not None)
+        self._wake(task for task, is_due in pairs if is_due)
         return False
 
     def _wake(self, tasks: Iterable[PeriodicTask]) -> None:

@@ -3,18 +3,20 @@
 Its query, twice a second, also shows that its own worker is not silent (`batch_connections`).
 """
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
-from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from sqlalchemy import Connection
 
 from cardledger.ledger.storage import batch_connections, database_clock
-from cardledger.ledger.storage.database_clock import Reading
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver
+from cardledger.workers.metrics import families
+from cardledger.workers.metrics.instruments import Gauge, Source
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 _EVERY_S: Final = 0.5
@@ -33,6 +35,30 @@ def _end_stale(connection: Connection) -> bool:
             silent_s=round(transaction.silence.total_seconds(), 1),
         )
     return bool(ended)
+
+
+def _elapsed_s() -> float:
+    """Return seconds of a clock that is never set, and goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+class _Reading(NamedTuple):
+    """A time that PostgreSQL has answered."""
+
+    at: datetime
+    received_at: float  # By `_elapsed_s`.
+    took: timedelta  # From the question to the answer.
+
+    def now(self) -> datetime:
+        """Return the present time of PostgreSQL's clock, late by a round trip at most."""
+        return self.at + timedelta(seconds=_elapsed_s() - self.received_at)
+
+
+def _read(connection: Connection) -> _Reading:
+    asked_at = _elapsed_s()
+    answer = database_clock.read(driver(connection))
+    received_at = _elapsed_s()
+    return _Reading(answer, received_at, timedelta(seconds=received_at - asked_at))
 
 
 class Watch:
@@ -56,10 +82,13 @@ class Watch:
         self._decides_events: Final = decides_events
         self._clock: Final = clock
         self._clock_ahead: timedelta | None = None  # Unknown so far.
-        self._reading: Reading | None = None
+        self._reading: _Reading | None = None
         self._first_reading: Final = Lock()
         self._called: Final[list[Callable[[], None]]] = []
-        self._task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
+        self.task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
+        self.metrics: Final[Sequence[Source]] = (
+            Gauge(families.CLOCK_OFFSET, self._clock_offset_s),
+        )
 
     def call(self, function: Callable[[], None]) -> None:
         """Call `function` when there may be something to do.
@@ -70,12 +99,12 @@ class Watch:
 
     def start(self) -> None:
         """Start to look."""
-        self._task.start()
-        self._task.wake()
+        self.task.start()
+        self.task.wake()
 
     def stop(self, limit_s: float) -> None:
         """Look no more."""
-        self._task.stop(limit_s)
+        self.task.stop(limit_s)
         self._database.dispose()
 
     # --- the clock -------------------------------------------------------------------------
@@ -89,8 +118,7 @@ class Watch:
             with self._first_reading:
                 if self._reading is None:
                     with self._database.connect() as connection:
-                        self._compare_clock(connection)
-        assert self._reading is not None
+                        self._reading = _read(connection)
         return self._reading.now()
 
     @property
@@ -108,7 +136,7 @@ class Watch:
         seconds = self._clock_ahead.total_seconds()
         return f"the clock is {seconds:+.1f} s off PostgreSQL's; check NTP"
 
-    def clock_offset_s(self) -> float | None:
+    def _clock_offset_s(self) -> float | None:
         """Return how far the clock is ahead; 0 within the tolerance, None when it is unknown."""
         return None if self._clock_ahead is None else self._clock_ahead.total_seconds()
 
@@ -117,8 +145,8 @@ class Watch:
     def _look(self) -> bool:
         try:
             with self._database.connect() as connection:
-                ended = _end_stale(connection)
                 has_become_right = self._compare_clock(connection)
+                ended = _end_stale(connection)
         except UNAVAILABLE_ERRORS:
             return False  # The worker logs the outage; the watch asks again.
         if ended or has_become_right:
@@ -128,12 +156,12 @@ class Watch:
 
     def _compare_clock(self, connection: Connection) -> bool:
         """Read PostgreSQL's clock; return whether that of this process is right and was not."""
-        asked, asked_at = self._clock(), monotonic()
-        answer = database_clock.read(driver(connection))
-        received_at = monotonic()
-        self._reading = Reading(answer, received_at)
-        took = timedelta(seconds=received_at - asked_at)
-        return self._has_become_right(database_clock.ahead(asked, answer, took))
+        asked = self._clock()
+        reading = _read(connection)
+        # One that took long is late by as much: the one before is better.
+        if self._reading is None or reading.took <= database_clock.LIMIT:
+            self._reading = reading
+        return self._has_become_right(database_clock.ahead(asked, reading.at, reading.took))
 
     def _has_become_right(self, ahead: timedelta) -> bool:
         """Note how far `ahead` the clock is; return whether it is right and was not before."""

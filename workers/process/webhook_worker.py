@@ -1,11 +1,13 @@
 """The worker that sends webhooks."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from cardledger.ledger.storage import batch_connections
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.workers.metrics import counted, table_figures
+from cardledger.workers.metrics.instruments import Source
 from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.health import Checks, recent
 from cardledger.workers.process.watch import Watch
@@ -22,7 +24,6 @@ _TRACE_TIMEOUT_S: Final = 0.2  # Of a sender that looks for the trace of a webho
 class WebhookWorker:
     """Sends webhooks."""
 
-    metrics: Final = counted.OF_WEBHOOKS
     table_figures: Final = table_figures.OF_WEBHOOKS
 
     def __init__(self, config: WorkerConfig, watch: Watch, worker_id: str) -> None:
@@ -52,7 +53,9 @@ class WebhookWorker:
         self._retention: Final = Retention(
             self._database, config.webhook_retention, clock=watch.now
         )
+        self._watch: Final = watch
         watch.call(self.wake)
+        self.metrics: Final[Sequence[Source]] = (*counted.OF_WEBHOOKS, *watch.metrics)
 
     def wake(self) -> None:
         """Dispatch the outbox and send what is due, at once."""
@@ -64,7 +67,7 @@ class WebhookWorker:
 
     @property
     def checks(self) -> Checks:
-        return Checks(of_worker=[recent(task) for task in self._sender.tasks])
+        return Checks(of_worker=[*map(recent, (self._watch.task, *self._sender.tasks))])
 
     def start(self) -> None:
         self._sender.start()

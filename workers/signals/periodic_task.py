@@ -11,6 +11,7 @@ from cardledger.ledger.storage.engines import is_unable
 from cardledger.workers.signals.outage_log import DATABASE
 
 _LONGEST_REST_S: Final = 0.1
+_RETRY_S: Final = 0.5
 
 _log = structlog.get_logger()
 
@@ -24,7 +25,8 @@ class PeriodicTask:
 
     A task that gathers wake-ups rests after a run for as long as it took, 0.1 s at most. A run
     takes longer when the machine is busy, and fewer, larger runs leave more of it to others. While
-    `yields` returns true, any task rests so, also when there is more to do.
+    `yields` returns true, any task rests so, also when there is more to do. After a failure it runs
+    again in half a second at the latest.
     """
 
     def __init__(
@@ -77,17 +79,21 @@ class PeriodicTask:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if self._woken.wait(self._every_s()) and self._gather_s:
-                self._stopping.wait(max(self._gather_s, self._rests_until - monotonic()))
-            self._woken.clear()
-            self._is_resting = False
             try:
+                if self._woken.wait(self._pause_s()) and self._gather_s:
+                    self._stopping.wait(max(self._gather_s, self._rests_until - monotonic()))
+                self._woken.clear()
+                self._is_resting = False
                 while not self._stopping.is_set() and self._run_once():
                     pass
             except Exception as error:  # noqa: BLE001 - a periodic task never ends by itself
-                # It runs again after the interval; what it works on is in PostgreSQL.
+                # It runs again after a pause; what it works on is in PostgreSQL.
                 self._note_failure(error)
             self._is_resting = True
+
+    def _pause_s(self) -> float:
+        every_s = self._every_s()
+        return every_s if self.trying_since is None else min(every_s, _RETRY_S)
 
     def _run_once(self) -> bool:
         began = monotonic()
