@@ -332,8 +332,9 @@ def test_a_sender_whose_clock_is_a_year_off_deletes_what_is_old_and_nothing_else
         eventually(lambda: world.count("outbox") == 0)
         eventually(lambda: old not in kept(world, "webhook_deliveries", "id"))
 
-    dispatched = kept(world, "webhook_deliveries", "id") - {recent}
-    assert recent in kept(world, "webhook_deliveries", "id")
-    assert dispatched
+    stay = kept(world, "webhook_deliveries", "id")
+    assert recent in stay
     # Retention, lists and replays look for them by the time in their ids.
+    dispatched = [key for key in stay if isinstance(key, Id) and key != recent]
+    assert dispatched
     assert all(first_id_at(now - day) < key < first_id_at(now + day) for key in dispatched)
