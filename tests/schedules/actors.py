@@ -52,20 +52,22 @@ def _addressed(cardholder: Cardholder, body: dict[str, Any], lane: Lane) -> Mess
     return inbox.address(body, cardholder.owner, lane=lane, reply_to=None, at=now)
 
 
-def draining(engine: Engine, cardholder: Cardholder, lane: Lane = Lane.LIVE) -> Act:
+@dataclass
+class Draining:
     """A worker drains the queue of `cardholder`, once more when PostgreSQL was unavailable."""
 
-    decided: list[Decided] = []
+    engine: Engine
+    cardholder: Cardholder
+    lane: Lane = Lane.LIVE
+    decided: list[Decided] = field(default_factory=list, init=False)
 
-    def drain() -> None:
+    def __call__(self) -> None:
         for _ in range(2):
             try:
-                engine.drain(lane, [cardholder.shard], decided.extend)
+                self.engine.drain(self.lane, [self.cardholder.shard], self.decided.extend)
             except UnavailableError:
                 continue
             return
-
-    return drain
 
 
 def accepting(database: Database, messages: Sequence[Message]) -> Act:

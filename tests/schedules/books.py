@@ -35,6 +35,65 @@ _WAITING: Final = {
     "transfers": "SELECT count(*) FROM transfers WHERE customer_id = %s AND status <> 'COMPLETED'",
 }
 
+# The payments of the cardholder and those of others that they have caused or received, whoever owns
+# them; and what names the cardholder and has no owner (`bookings`).
+_SUBJECTS: Final = """
+    WITH cardholder (id) AS (VALUES (%s::uuid)), subjects AS (
+        SELECT t.id, t.kind FROM transfers t, cardholder c WHERE c.id IN (t.customer_id, t.peer_id)
+        UNION ALL
+        SELECT a.id, a.kind FROM adjustments a, cardholder c WHERE a.reason = c.id::text
+        UNION ALL
+        SELECT b.id, b.kind FROM settlement_bookings b, cardholder c
+        WHERE c.id IN (b.file_id, b.statement_id)
+    )
+"""
+_OF_SUBJECTS: Final = {
+    "payments": """
+        SELECT t.kind, t.amount, t.fee_amount, t.status, t.failure_reason, t.rejection_reason,
+            t.sequence, t.refund_status, t.refund_reason, t.due_at IS NULL, t.settled_at IS NULL,
+            t.refund_settled_at IS NULL
+        FROM transfers t JOIN subjects s USING (id) ORDER BY id
+    """,
+    "steps": """
+        SELECT s.kind, e.sequence, e.kind, e.reason
+        FROM transfer_events e JOIN subjects s ON s.id = e.transfer_id ORDER BY s.id, e.sequence
+    """,
+    "adjustments": """
+        SELECT a.kind, a.amount, a.state, a.refusal, a.booked_at IS NULL
+        FROM adjustments a JOIN subjects s USING (id) ORDER BY id
+    """,
+    "bookings": """
+        SELECT b.kind, b.amount, b.booked_at IS NULL
+        FROM settlement_bookings b JOIN subjects s USING (id) ORDER BY id
+    """,
+    "journal": """
+        SELECT s.kind, j.sequence, j.line, j.debit, j.credit, j.amount, j.currency
+        FROM journal j JOIN subjects s ON s.id = j.subject_id ORDER BY s.id, j.sequence, j.line
+    """,
+    "announced": """
+        SELECT s.kind, o.type, o.data ->> 'status', o.data -> 'refund' ->> 'status'
+        FROM outbox o JOIN subjects s ON s.id = o.subject_id ORDER BY s.id, o.id
+    """,
+    "decided": """
+        SELECT s.kind, split_part(o.reference, '/', 2), o.source, o.outcome, o.reason
+        FROM outcomes o JOIN subjects s ON starts_with(o.reference, s.id::text)
+        ORDER BY s.id, o.message_id
+    """,
+    "rejected": """
+        SELECT s.kind, split_part(r.reference, '/', 2), r.source, r.reason
+        FROM rejections r JOIN subjects s ON starts_with(r.reference, s.id::text)
+        ORDER BY s.id, r.id
+    """,
+    "accounts": """
+        SELECT a.status, a.balance, a.held, a.owed, a.pending, a.version
+        FROM internal_accounts a
+        WHERE a.customer_id <> a.platform_id AND a.customer_id IN (
+            SELECT id FROM cardholder UNION
+            SELECT customer_id FROM transfers JOIN subjects USING (id))
+        ORDER BY a.id
+    """,
+}
+
 
 def books_of(world: World, cardholder: Cardholder) -> dict[str, Any]:
     """Return everything that is recorded about `cardholder`, without ids and times."""
@@ -48,4 +107,7 @@ def books_of(world: World, cardholder: Cardholder) -> dict[str, Any]:
         "webhooks": world.rows(_WEBHOOKS, customer_id),
         "suspense": world.rows(_SUSPENSE, customer_id),
         **{name: world.rows(count, customer_id)[0][0] for name, count in _WAITING.items()},
+        **{
+            name: world.rows(_SUBJECTS + query, customer_id) for name, query in _OF_SUBJECTS.items()
+        },
     }

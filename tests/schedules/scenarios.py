@@ -1,7 +1,7 @@
 """One scenario for each type of message: its history, and the messages to decide."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from cardledger.ledger.engine.reads import CLOSING_LIMIT, DEBTS_LIMIT
@@ -9,22 +9,10 @@ from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.outcomes import RejectionReason
+from tests.schedules.bookings import BOOKINGS
+from tests.schedules.payments import PAYMENTS
+from tests.schedules.scenario import MakeMessage, Message, Scenario
 from tests.world import Cardholder, World
-
-Message = dict[str, Any]
-MakeMessage = Callable[[World, Cardholder], Message]
-"""Makes a message about a cardholder."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """`history` is decided undisturbed; the decision of `messages` is disturbed."""
-
-    name: str
-    messages: Sequence[MakeMessage]
-    history: Sequence[MakeMessage] = ()
-    balance: int = 50_000
-    follow_up: str | None = None  # The type of the message that the engine sends to itself.
 
 
 def event(kind: str, amount: int | None = None, name: str = "T1", **fields: Any) -> MakeMessage:  # noqa: ANN401 - JSON
@@ -86,10 +74,11 @@ _CREDITED: Final = [event("CREDIT_AUTHORIZATION", 1250)]
 _NAMED: Final = event("AUTHORIZATION", 1250, reference="r")
 _MANY: Final = [event("AUTHORIZATION", 10, f"T{number:03}") for number in range(CLOSING_LIMIT + 5)]
 _DEBTS: Final = [event("CLEARING", 10, f"T{number:03}") for number in range(DEBTS_LIMIT + 5)]
+_TWICE: Final = ["APPLIED"] * 2
 
 SCENARIOS: Final = [
     Scenario("authorization", AUTHORIZED),
-    Scenario("decline", [event("AUTHORIZATION", 1250)], balance=100),
+    Scenario("decline", [event("AUTHORIZATION", 1250)], balance=100, outcomes=["DECLINED"]),
     Scenario("increment", [event("AUTHORIZATION_INCREMENT", 500)], AUTHORIZED),
     Scenario("financial authorization", [event("FINANCIAL_AUTHORIZATION", 1250)]),
     Scenario("credit", [event("FINANCIAL_CREDIT_AUTHORIZATION", 1250)]),
@@ -103,7 +92,11 @@ SCENARIOS: Final = [
     Scenario("clearing reversal", [event("CLEARING_REVERSAL", 1250)], _SETTLED),
     Scenario("refund", [event("RETURN", 1250)], _SETTLED),
     Scenario("refund reversal", [event("RETURN_REVERSAL", 1250)], _REFUNDED),
-    Scenario("parked reversal", [event("CLEARING_REVERSAL", 1250), *_SETTLED]),
+    Scenario(
+        "parked reversal",
+        [event("CLEARING_REVERSAL", 1250), *_SETTLED],
+        outcomes=["PARKED", *_TWICE],
+    ),
     Scenario("deposit", [_deposit(2000)]),
     Scenario("deposit that pays debts", [_deposit(2000)], [event("CLEARING", 1500)], balance=100),
     Scenario("transfer", [_transfer(2000)]),
@@ -114,26 +107,43 @@ SCENARIOS: Final = [
     Scenario("credit authorization", _CREDITED),
     Scenario("credit advice", [event("CREDIT_AUTHORIZATION_ADVICE", 700)], _CREDITED),
     Scenario("timeout reversal", [timeout_reversal(_NAMED)], [_NAMED]),
-    Scenario("timeout reversal first", [timeout_reversal(_NAMED), _NAMED]),
-    Scenario("suspense", [_suspension(700)]),
-    Scenario("long queue of debts", [_deposit(2000)], _DEBTS, 0, follow_up=inbox.RECOVERY),
-    Scenario("closed card of many", [_card_closed], _MANY, follow_up=inbox.CARD_CLOSED),
-    Scenario("repetition", [event("AUTHORIZATION", 1250, reference="r")] * 2),
     Scenario(
-        "reused key", [event("AUTHORIZATION", amount, reference="r") for amount in (1250, 1300)]
+        "timeout reversal first",
+        [timeout_reversal(_NAMED), _NAMED],
+        outcomes=["DECLINED", "DUPLICATE"],
     ),
-    Scenario("malformed", [event("AUTHORIZATION", -1)]),
-    Scenario("several", [*_SETTLED, event("AUTHORIZATION", 300, "T2"), _deposit(10)]),
+    Scenario("suspense", [_suspension(700)]),
+    Scenario(
+        "long queue of debts",
+        [_deposit(2000)],
+        _DEBTS,
+        0,
+        follow_ups=[inbox.RECOVERY],
+        outcomes=_TWICE,
+    ),
+    Scenario(
+        "closed card of many",
+        [_card_closed],
+        _MANY,
+        follow_ups=[inbox.CARD_CLOSED],
+        outcomes=_TWICE,
+    ),
+    Scenario(
+        "repetition",
+        [event("AUTHORIZATION", 1250, reference="r")] * 2,
+        outcomes=["APPLIED", "DUPLICATE"],
+    ),
+    Scenario(
+        "reused key",
+        [event("AUTHORIZATION", amount, reference="r") for amount in (1250, 1300)],
+        outcomes=["APPLIED", "REJECTED"],
+    ),
+    Scenario("malformed", [event("AUTHORIZATION", -1)], outcomes=["REJECTED"]),
+    Scenario(
+        "several", [*_SETTLED, event("AUTHORIZATION", 300, "T2"), _deposit(10)], outcomes=_TWICE * 2
+    ),
+    *(replace(scenario, every=4) for scenario in (*PAYMENTS, *BOOKINGS)),  # They are alike.
 ]
 
-_PAYMENTS: Final = (
-    "needs rows of payments, of two owners, and the answers of a rail: "
-    "tests/integration/test_payment_storm.py decides them for twenty clients at once"
-)
-
-EXEMPT: Final = {
-    **dict.fromkeys(inbox.OF_PAYMENTS - {inbox.TRANSFER}, _PAYMENTS),
-    inbox.ADJUSTMENT: "needs a row of two people: tests/integration/test_adjustments.py",
-    inbox.SETTLEMENT_BOOKING: "needs a file: tests/integration/test_settlement_bookings.py",
-}
+EXEMPT: Final[Mapping[str, str]] = {}
 """The types of messages without a scenario, and why."""

@@ -1,19 +1,20 @@
 """A stage for a few processes: a new cardholder, and the databases of two workers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Engine as Database
 
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
-from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.schema.ids import Id
-from tests.schedules.actors import Act, accept, accepting, draining, sweeping
+from tests.schedules.actors import Act, Draining, accept, accepting, sweeping
 from tests.schedules.books import books_of
 from tests.schedules.driver import Actor, Choice, Driver, Faults, reconnect
-from tests.schedules.scenarios import MakeMessage
+from tests.schedules.scenario import MakeMessage
 from tests.world import INBOX_KEY, Cardholder, World
 
 Databases = tuple[Database, Database]
@@ -31,11 +32,20 @@ class Stage:
     world: World
     databases: Databases
     cardholder: Cardholder
+    is_of_platform: bool = False  # The messages are no cardholder's.
 
-    def draining(self, number: int, lane: Lane = Lane.LIVE) -> Act:
+    @property
+    def addressee(self) -> Cardholder:
+        """Whose queue the messages wait in."""
+        if not self.is_of_platform:
+            return self.cardholder
+        owner = Owner(UNROUTED.customer_id, self.cardholder.owner.platform_id)
+        return replace(self.cardholder, owner=owner)
+
+    def draining(self, number: int, lane: Lane = Lane.LIVE) -> Draining:
         """A worker, to whose clock every authorization is due."""
         engine = self.world.engine(clock=far_ahead, database=self.databases[number], batch_size=2)
-        return draining(engine, self.cardholder, lane)
+        return Draining(engine, self.addressee, lane)
 
     def sweeping(self, number: int) -> Act:
         """A sweeper of the same time."""
@@ -49,9 +59,9 @@ class Stage:
         """Return messages about the cardholder."""
         return [make(self.world, self.cardholder) for make in makers]
 
-    def accept(self, *makers: MakeMessage, lane: Lane = Lane.LIVE) -> None:
+    def accept(self, *makers: MakeMessage, lane: Lane = Lane.LIVE) -> list[Message]:
         """Let messages about the cardholder wait to be decided."""
-        accept(self.world, self.cardholder, self.messages(makers), lane)
+        return accept(self.world, self.addressee, self.messages(makers), lane)
 
     def accept_messages(self, messages: Sequence[Message]) -> None:
         """Let `messages` wait to be decided."""
@@ -70,6 +80,7 @@ class Theatre:
         self._platform: Final = platform
         self._driver: Final = driver
         self._databases: Final = databases
+        self.swept: Final[list[Decided]] = []  # What was decided at the end of the last play.
 
     def stage(self, history: Sequence[MakeMessage], balance: int = 50_000) -> Stage:
         """Return a new stage, on which `history` has been decided."""
@@ -90,6 +101,6 @@ class Theatre:
             for number, act in enumerate(acts)
         ]
         self._driver.play(actors, choose)
-        for lane in Lane:
-            self.world.drain(self.world.engine(clock=far_ahead), lane)
+        engine = self.world.engine(clock=far_ahead)
+        self.swept[:] = [each for lane in Lane for each in self.world.drain(engine, lane)]
         return actors

@@ -7,7 +7,8 @@ from cardledger.ledger.engine.decisions import sources
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import EventType
-from tests.schedules.scenarios import EXEMPT, SCENARIOS, Scenario
+from tests.schedules.scenario import Scenario
+from tests.schedules.scenarios import EXEMPT, SCENARIOS
 from tests.world import World
 
 
@@ -29,9 +30,7 @@ def types_of(scenario: Scenario, world: World, platform: Id) -> set[str]:
     cardholder = world.cardholder(platform)
     bodies: list[dict[str, Any]] = [make(world, cardholder) for make in scenario.messages]
     assert json.dumps(bodies), "they go through JSON"
-    return {body["type"] for body in bodies} | (
-        {scenario.follow_up} if scenario.follow_up else set()
-    )
+    return {*(body["type"] for body in bodies), *scenario.follow_ups}
 
 
 def test_every_type_that_a_batch_decides_has_a_scenario_or_a_reason_to_have_none(
