@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from secrets import token_hex
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 import psycopg
@@ -366,6 +366,10 @@ class OneConnection:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def execution_options(self, **_: str) -> Self:
+        """Return itself: it is used in transactions only."""
+        return self
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
