@@ -119,7 +119,7 @@ def test_a_locked_table_keeps_back_no_task_and_is_no_outage(
             eventually(lambda: all(task.runs for task in tasks))
 
     assert DATABASE.failures <= failures
-    assert lines == []
+    assert not [line for line in lines if "task" in line or "unavailable" in line["event"]]
 
 
 def test_a_task_that_failed_is_tried_again_soon(world: World) -> None:
