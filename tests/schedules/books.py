@@ -35,8 +35,8 @@ _WAITING: Final = {
     "transfers": "SELECT count(*) FROM transfers WHERE customer_id = %s AND status <> 'COMPLETED'",
 }
 
-# The payments of the cardholder and those of others that they have caused or received, whoever owns
-# them; and what names the cardholder and has no owner (`bookings`).
+# The payments of the cardholder, those of others that these have caused, and those from others to
+# the cardholder; and what names the cardholder and has no owner (`bookings`).
 _SUBJECTS: Final = """
     WITH cardholder (id) AS (VALUES (%s::uuid)), subjects AS (
         SELECT t.id, t.kind FROM transfers t, cardholder c WHERE c.id IN (t.customer_id, t.peer_id)
