@@ -30,14 +30,15 @@ FIRST_ATTEMPTS: Final[LiteralString] = """
     SELECT extract(epoch FROM a.attempted_at - (w.body::json ->> 'timestamp')::timestamptz) * 1000
     FROM webhook_attempts a JOIN webhook_deliveries w ON w.id = a.delivery_id
     WHERE a.number = 1 AND w.type = 'CARD_TRANSACTION.AUTHORIZED'
-        AND w.endpoint_id = %s AND w.created_at >= %s
+        AND w.endpoint_id = %s AND (w.body::json ->> 'timestamp')::timestamptz >= %s
 """
-"""Milliseconds until every first attempt at an endpoint since a moment."""
+"""Milliseconds until the first attempt of every event since a moment, at an endpoint."""
 
 # What is dispatched while no endpoint is enabled is stored once, without an endpoint.
 _STORED: Final[LiteralString] = """
     SELECT count(*) FROM webhook_deliveries
-    WHERE endpoint_id IS NULL AND type = 'CARD_TRANSACTION.AUTHORIZED' AND created_at >= %s
+    WHERE endpoint_id IS NULL AND type = 'CARD_TRANSACTION.AUTHORIZED'
+        AND (body::json ->> 'timestamp')::timestamptz >= %s
 """
 
 _WAITING: Final[LiteralString] = """

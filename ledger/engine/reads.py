@@ -8,7 +8,6 @@ psycopg's, inside a database transaction of the caller (`commit`), and come from
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from time import monotonic
 from typing import Any, Final
 
 import structlog
@@ -47,7 +46,7 @@ from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.settlement_bookings import SettlementBooking
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
-from cardledger.ledger.storage.database_clock import Reading
+from cardledger.ledger.storage.database_clock import Reading, elapsed_s
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
@@ -94,7 +93,7 @@ def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
     cursor = connection.cursor(binary=True).execute(_STATE_OF_BOOKS)
 
     def answer() -> StateOfBooks:
-        received_at = monotonic()
+        received_at = elapsed_s()
         row = cursor.fetchone()
         assert row is not None, "books has one row"
         at, *state = row

@@ -1,8 +1,9 @@
 """PostgreSQL's clock, by which every decision is made; the clock of this process may be wrong."""
 
+import sys
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import Any, Final
 
 from psycopg import AsyncConnection, Connection
@@ -13,19 +14,39 @@ LIMIT: Final = timedelta(milliseconds=250)
 _NOW: Final = "SELECT clock_timestamp()"
 
 
+def elapsed_s() -> float:
+    """Return seconds of a clock that is never set, and goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A time that was read from PostgreSQL."""
 
     at: datetime
-    received_at: float  # On the clock of `monotonic`.
+    received_at: float  # By `elapsed_s`.
+    took: timedelta = timedelta(0)  # From the question to the answer; 0 when nothing asks again.
 
     def now(self) -> datetime:
         """Return the present time of PostgreSQL's clock, without asking again.
 
         Behind it by what the answer took to arrive.
         """
-        return self.at + timedelta(seconds=monotonic() - self.received_at)
+        return self._time_at(elapsed_s())
+
+    def better(self, later: "Reading") -> "Reading":
+        """Return which of two readings tells the time from now on.
+
+        Both are behind PostgreSQL's clock by what their answers took to arrive, so it is the one
+        that shows the later time: a reading that took long does not take the place of a quick one.
+        But `later` holds when it is earlier by more than its round trip. Then PostgreSQL's clock
+        was set back, or the clock of this machine is the faster one.
+        """
+        expected = self._time_at(later.received_at)
+        return self if expected - later.took <= later.at < expected else later
+
+    def _time_at(self, elapsed: float) -> datetime:
+        return self.at + timedelta(seconds=elapsed - self.received_at)
 
 
 def read(connection: Connection[Any]) -> datetime:
@@ -34,6 +55,14 @@ def read(connection: Connection[Any]) -> datetime:
     assert row is not None
     now: datetime = row[0]
     return now
+
+
+def read_timed(connection: Connection[Any]) -> Reading:
+    """Return the time, and how long it took to read it."""
+    asked_at = elapsed_s()
+    answer = read(connection)
+    received_at = elapsed_s()
+    return Reading(answer, received_at, timedelta(seconds=received_at - asked_at))
 
 
 async def read_async(connection: AsyncConnection[Any]) -> datetime:

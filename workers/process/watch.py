@@ -3,17 +3,16 @@
 Its query, twice a second, also shows that its own worker is not silent (`batch_connections`).
 """
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 from sqlalchemy import Connection
 
 from cardledger.ledger.storage import batch_connections, database_clock
+from cardledger.ledger.storage.database_clock import Reading
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver
 from cardledger.workers.metrics import families
 from cardledger.workers.metrics.instruments import Gauge, Source
@@ -37,30 +36,6 @@ def _end_stale(connection: Connection) -> bool:
     return bool(ended)
 
 
-def _elapsed_s() -> float:
-    """Return seconds of a clock that is never set, and goes on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
-
-
-class _Reading(NamedTuple):
-    """A time that PostgreSQL has answered."""
-
-    at: datetime
-    received_at: float  # By `_elapsed_s`.
-    took: timedelta  # From the question to the answer.
-
-    def now(self) -> datetime:
-        """Return the present time of PostgreSQL's clock, late by a round trip at most."""
-        return self.at + timedelta(seconds=_elapsed_s() - self.received_at)
-
-
-def _read(connection: Connection) -> _Reading:
-    asked_at = _elapsed_s()
-    answer = database_clock.read(driver(connection))
-    received_at = _elapsed_s()
-    return _Reading(answer, received_at, timedelta(seconds=received_at - asked_at))
-
-
 class Watch:
     """Looks after the workers of a database, and after the clock of its own process.
 
@@ -82,7 +57,7 @@ class Watch:
         self._decides_events: Final = decides_events
         self._clock: Final = clock
         self._clock_ahead: timedelta | None = None  # Unknown so far.
-        self._reading: _Reading | None = None
+        self._reading: Reading | None = None
         self._first_reading: Final = Lock()
         self._called: Final[list[Callable[[], None]]] = []
         self.task: Final = PeriodicTask("watch", self._look, every_s=_EVERY_S)
@@ -118,7 +93,7 @@ class Watch:
             with self._first_reading:
                 if self._reading is None:
                     with self._database.connect() as connection:
-                        self._reading = _read(connection)
+                        self._reading = database_clock.read_timed(driver(connection))
         return self._reading.now()
 
     @property
@@ -157,10 +132,8 @@ class Watch:
     def _compare_clock(self, connection: Connection) -> bool:
         """Read PostgreSQL's clock; return whether that of this process is right and was not."""
         asked = self._clock()
-        reading = _read(connection)
-        # One that took long is late by as much: the one before is better.
-        if self._reading is None or reading.took <= database_clock.LIMIT:
-            self._reading = reading
+        reading = database_clock.read_timed(driver(connection))
+        self._reading = self._reading.better(reading) if self._reading else reading
         return self._has_become_right(database_clock.ahead(asked, reading.at, reading.took))
 
     def _has_become_right(self, ahead: timedelta) -> bool:
