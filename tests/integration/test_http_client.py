@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from cardledger.webhooks.receiver import Reply
+from cardledger.workers.webhooks import http_client
 from cardledger.workers.webhooks.http_client import MAX_HEAD, HttpClient, HttpResult
 from tests.integration.scripted_receiver import (
     OK,
@@ -58,6 +59,23 @@ def test_one_connection_is_kept_for_each_receiver_up_to_the_concurrency(
     client.close()
 
     assert resolve.queries == 12
+
+
+def test_a_connection_that_was_silent_for_long_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A firewall may have forgotten it: what is sent on it then has no response."""
+    monkeypatch.setattr(http_client, "KEPT_S", 0.0)
+    replies = iter([OK, OK])
+
+    def respond(connection: socket.socket) -> None:
+        connection.sendall(next(replies))
+
+    with Script(respond).listening() as script:
+        last = post(script.url, times=2)
+
+    assert last.status == 200
+    assert script.connections == 2
 
 
 def test_no_proxy_of_the_environment_is_used(

@@ -45,10 +45,19 @@ from cardledger.schema.ssrf import Address
 MAX_HEAD: Final = 4096
 """Bytes of a response body that are read and kept."""
 
+KEPT_S: Final = 4.0
+"""How long a connection is kept for the next request, in seconds.
+
+Many receivers close theirs after five, and firewalls forget a connection after minutes without a
+word: a request on it would be lost, or wait until its time is over, and a request for an approval
+is sent once.
+"""
+
 # Far more than a status and headers need. A response of nothing but "100 Continue" would otherwise
 # keep a processor busy for as long as an attempt may take.
 _RESPONSE_LIMIT: Final = 128 * 1024
 _CONNECT_TIMEOUT_S: Final = 10.0
+_SHORTEST_S: Final = 0.001  # Without time, a socket would not wait at all.
 _ERROR_LENGTH: Final = 300
 _NOT_IN_A_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 
@@ -254,9 +263,12 @@ class _SsrfGuard:
             if left <= 0:
                 break
             try:
-                return _connect(address, connection.port, timeout_s=left)
+                connected = _connect(address, connection.port, timeout_s=left)
             except OSError as error:
                 failure = error
+            else:
+                connected.settimeout(max(deadline - time.monotonic(), _SHORTEST_S))  # For TLS.
+                return connected
         if isinstance(failure, TimeoutError):
             raise ConnectTimeoutError(connection, "no connection in time") from failure
         raise NewConnectionError(connection, str(failure)) from failure
@@ -325,25 +337,42 @@ def _connect(address: Address, port: int, *, timeout_s: float) -> socket.socket:
     return sock
 
 
+class _KeptConnection(HTTPConnection):
+    """A connection that is used again only soon after its last response."""
+
+    response_class = _TimedResponse
+    kept_since: float | None = None  # By the monotonic clock; None: it has not been used.
+
+    @property
+    @override
+    def is_connected(self) -> bool:
+        is_old = self.kept_since is not None and time.monotonic() - self.kept_since > KEPT_S
+        return super().is_connected and not is_old
+
+
+class _KeepingPool(urllib3.HTTPConnectionPool):
+    @override
+    def _put_conn(self, conn: Any) -> None:  # Of a type that urllib3 keeps to itself.
+        if isinstance(conn, _KeptConnection):
+            conn.kept_since = time.monotonic()
+        super()._put_conn(conn)
+
+
 def _pool_classes(guard: _SsrfGuard) -> dict[str, type[urllib3.HTTPConnectionPool]]:
-    class HttpConnection(HTTPConnection):
-        response_class = _TimedResponse
-
+    class HttpConnection(_KeptConnection):
         @override
         def _new_conn(self) -> socket.socket:
             return guard.connect(self)
 
-    class HttpsConnection(HTTPSConnection):
-        response_class = _TimedResponse
-
+    class HttpsConnection(_KeptConnection, HTTPSConnection):
         @override
         def _new_conn(self) -> socket.socket:
             return guard.connect(self)
 
-    class HttpPool(urllib3.HTTPConnectionPool):
+    class HttpPool(_KeepingPool):
         ConnectionCls = HttpConnection
 
-    class HttpsPool(urllib3.HTTPSConnectionPool):
+    class HttpsPool(_KeepingPool, urllib3.HTTPSConnectionPool):
         ConnectionCls = HttpsConnection
 
     return {"http": HttpPool, "https": HttpsPool}
