@@ -11,6 +11,7 @@ import structlog
 from cardledger.ledger.webhooks.leases import AttemptResult, Delivery
 from cardledger.ledger.webhooks.retry_policy import Attempt, next_attempt_at, not_before
 from cardledger.ledger.webhooks.signatures import HEADERS
+from cardledger.ledger.webhooks.signers import Signer
 from cardledger.workers.tracing import spans
 from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.http_client import HttpClient
@@ -51,31 +52,31 @@ class AttemptMaker:
 
         Raises: SecretsError, or a database error of loading the signing keys.
         """
-        # Before the lease is checked: Redis may be slow.
+        # Before the lease is checked: Redis and PostgreSQL may be slow.
         trace = self._traces.of(delivery) if self._traces else None
+        signer = self._signers.get(delivery.endpoint_id, delivery.endpoint_version)
         if self._clock() + self._timeout > delivery.leased_until:
             return None  # Earlier webhooks of its queue were slow. It will be claimed again.
-        attempt = self._send_traced(delivery, trace)
+        attempt = self._send_traced(delivery, signer, trace)
         retry_at = None if attempt.delivered else self._retry_at(delivery, attempt)
         _log_attempt(delivery, attempt, retry_at)
         return AttemptResult(delivery=delivery, attempt=attempt, retry_at=retry_at)
 
-    def _send_traced(self, delivery: Delivery, trace: str | None) -> Attempt:
+    def _send_traced(self, delivery: Delivery, signer: Signer, trace: str | None) -> Attempt:
         if trace is None:
-            return self._send(delivery)
+            return self._send(delivery, signer)
         about = {
             "cardledger.webhook": delivery.webhook_id,
             "cardledger.webhook_type": delivery.type,
             "cardledger.attempt": delivery.attempts + 1,
         }
         with spans.delivery(trace, about) as span:
-            attempt = self._send(delivery)
+            attempt = self._send(delivery, signer)
             if span is not None and attempt.status is not None:
                 span.set_attribute("http.response.status_code", attempt.status)
             return attempt
 
-    def _send(self, delivery: Delivery) -> Attempt:
-        signer = self._signers.get(delivery.endpoint_id, delivery.endpoint_version)
+    def _send(self, delivery: Delivery, signer: Signer) -> Attempt:
         at, started = self._clock(), time.monotonic_ns()
         signatures = signer.sign(delivery.body, webhook_id=delivery.webhook_id, at=at)
         timeout_s = APPROVAL_TIMEOUT_S if delivery.is_approval else None
