@@ -137,7 +137,7 @@ async def change(
 ) -> WebhookEndpointResource | None:
     """Change the platform's endpoint `endpoint_id` and return it, or None.
 
-    Pending deliveries go to the new URL, which also receives a test.
+    Pending deliveries go to a new URL, which also receives a test, and which has not failed so far.
     """
     before = (
         await connection.execute(_ENDPOINT.where(*_is(platform_id, endpoint_id)).with_for_update())
@@ -149,6 +149,8 @@ async def change(
         values |= {"disabled_reason": None, "failing_since": None, "collects_until": None}
     elif values.get("state") == "DISABLED" and before.state == "ENABLED":
         values["disabled_reason"] = "PLATFORM"
+    if values.get("url", before.url) != before.url:
+        values["failing_since"] = None
     row = await _update(connection, endpoint_id, values)
     if row.url != before.url:
         await _queue_test(connection, platform_id, row, at)
@@ -321,7 +323,7 @@ async def set_default(
 _DISABLE: Final = """
     UPDATE webhook_endpoints SET state = 'DISABLED', disabled_reason = %(reason)s,
         updated_at = %(at)s
-    WHERE id = %(id)s AND state = 'ENABLED' AND deleted_at IS NULL
+    WHERE id = %(id)s AND url = %(url)s AND state = 'ENABLED' AND deleted_at IS NULL
         AND (%(before)s::timestamptz IS NULL OR failing_since <= %(before)s)
     RETURNING platform_id, url, description
 """
@@ -347,21 +349,29 @@ async def collect(
     )
 
 
-def disable(
+def disable(  # noqa: PLR0913 - why, when and of which endpoint, by name
     connection: Connection,
     endpoint_id: Id,
     *,
+    url: str,
     reason: GivenUpReason,
     at: datetime,
     failing_since_before: datetime | None = None,
 ) -> bool:
     """Disable an endpoint and notify the platform's other endpoints; return whether it was enabled.
 
-    With `failing_since_before`, only an endpoint that has failed since then. Its deliveries wait
-    until it is enabled again.
+    Not an endpoint that has another `url` by now: that is for what this one did. With
+    `failing_since_before`, only an endpoint that has failed since then. Its deliveries wait until
+    it is enabled again.
     """
     driver = driver_of(connection)
-    arguments = {"id": endpoint_id, "reason": reason, "at": at, "before": failing_since_before}
+    arguments = {
+        "id": endpoint_id,
+        "url": url,
+        "reason": reason,
+        "at": at,
+        "before": failing_since_before,
+    }
     row = driver.execute(_DISABLE, arguments).fetchone()
     if row is None:
         return False

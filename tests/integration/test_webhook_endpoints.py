@@ -21,7 +21,7 @@ from cardledger.ledger.storage.secrets.sealed_columns import (
     LATER_SIGNING_KEY,
 )
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
-from cardledger.ledger.webhooks import replays, signatures, signing_keys
+from cardledger.ledger.webhooks import endpoints, replays, signatures, signing_keys
 from cardledger.ledger.webhooks.dispatch import wants
 from cardledger.ledger.webhooks.ordering import LATER
 from cardledger.ledger.webhooks.replays import Window
@@ -452,10 +452,10 @@ def test_a_gone_endpoint_is_disabled_and_the_others_are_notified(
 
 
 def state_of(world: World, endpoint: Id | None) -> tuple[str, str | None]:
-    endpoints = tables.webhook_endpoints.c
+    columns = tables.webhook_endpoints.c
     with world.engine.connect() as connection:
         row = connection.execute(
-            select(endpoints.state, endpoints.disabled_reason).where(endpoints.id == endpoint)
+            select(columns.state, columns.disabled_reason).where(columns.id == endpoint)
         ).one()
     return row.state, row.disabled_reason
 
@@ -499,6 +499,73 @@ def test_a_failed_test_does_not_set_failing_since(world: World, receiver: Receiv
     world.emit(platform)
     world.sender().run_once()
     eventually(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
+
+
+def test_a_failed_test_does_not_end_the_five_days(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    receiver.reply_always(Reply(status=500))
+    world.change(platform.endpoint, failing_since=world.clock() - timedelta(days=6))
+    sender = world.sender()
+
+    key = world.emit(platform, type="TEST", subject_id=platform.endpoint)
+    sender.run_once()
+    world.attempted(key)
+    sender.close()
+
+    assert state_of(world, platform.endpoint) == ("ENABLED", None)
+
+
+def test_a_new_url_has_not_failed_so_far(
+    world: World, receiver: Receiver, other: Receiver, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    endpoint = own_secret(world, platform, receiver)
+    world.change(endpoint, failing_since=world.clock() - timedelta(days=6))
+
+    change_endpoint(app_database_url, world, platform, endpoint, url=other.url)
+
+    columns = tables.webhook_endpoints.c
+    with world.engine.connect() as connection:
+        since = connection.scalar(select(columns.failing_since).where(columns.id == endpoint))
+    assert since is None
+
+
+def test_a_new_url_is_not_disabled_because_the_former_one_is_gone(
+    world: World, receiver: Receiver, other: Receiver, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    endpoint = own_secret(world, platform, receiver)
+    receiver.reply(Reply(status=410, delay_s=0.3))
+    key = world.emit(platform)
+    sender = world.sender()
+    sender.run_once()
+    receiver.wait_for(at_least(1))
+
+    change_endpoint(app_database_url, world, platform, endpoint, url=other.url)
+    world.attempted(key)
+    sender.close()
+
+    assert state_of(world, endpoint) == ("ENABLED", None)
+
+
+def change_endpoint(
+    database: DatabaseUrl, world: World, platform: Platform, endpoint: Id, **changes: str
+) -> None:
+    """Change an endpoint as `PATCH /webhooks/endpoints/{id}` does."""
+
+    async def change() -> None:
+        engine = async_engine(database)
+        async with engine.begin() as connection:
+            await endpoints.change(
+                connection,
+                platform_id=platform.id,
+                endpoint_id=endpoint,
+                changes=changes,
+                at=world.clock(),
+            )
+        await engine.dispose()
+
+    asyncio.run(change())
 
 
 def test_one_success_restarts_the_five_days(world: World, receiver: Receiver) -> None:

@@ -10,6 +10,7 @@ from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.leases import AttemptResult
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import GivenUpReason
+from cardledger.schema.wire.webhooks.envelope import WebhookType
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 _log = structlog.get_logger()
@@ -61,6 +62,7 @@ class EndpointDisabler:
             has_changed = endpoints.disable(
                 connection,
                 delivery.endpoint_id,
+                url=delivery.url,
                 reason=reason,
                 at=ended_at,
                 failing_since_before=_failing_limit(ended_at) if reason == "FAILING" else None,
@@ -75,8 +77,12 @@ class EndpointDisabler:
 
 
 def _reason_to_disable(result: AttemptResult) -> GivenUpReason | None:
-    """Return why an endpoint is disabled after an attempt; None: it stays enabled."""
-    failing_since, attempt = result.delivery.failing_since, result.attempt
+    """Return why an endpoint is disabled after an attempt; None: it stays enabled.
+
+    A test that fails says nothing of how long an endpoint has failed.
+    """
+    delivery, attempt = result.delivery, result.attempt
+    failing_since = None if delivery.type == WebhookType.TEST else delivery.failing_since
     if attempt.delivered:
         return None
     if attempt.is_gone:
