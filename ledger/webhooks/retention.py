@@ -12,20 +12,24 @@ from cardledger.ledger.storage.ids import first_id_at
 from cardledger.schema.ids import Id
 
 PAGE: Final = 1_000
-"""Deliveries that one statement deletes at most."""
+"""Deliveries that one statement looks at."""
 
 FIRST: Final = Id(bytes(16))
 """Before the id of every delivery."""
 
 
-# Ids of deliveries begin with their time. A delivery that is being requested again is locked, and
-# skipped; so are those that another process deletes.
+# Ids of deliveries begin with their time. Those that are still to be sent stay, however many: what
+# limits the statement is the number that it looks at. A delivery that is being requested again is
+# locked, and skipped; so are those that another process deletes.
 _DELETE: Final = text(
     """
-    WITH old AS (
+    WITH page AS MATERIALIZED (
         SELECT id, customer_id FROM webhook_deliveries
-        WHERE id > :after AND id < :before AND state <> 'PENDING' ORDER BY id LIMIT :page
-        FOR UPDATE SKIP LOCKED
+        WHERE id > :after AND id < :before ORDER BY id LIMIT :page
+    ), old AS (
+        SELECT w.id, w.customer_id
+        FROM page JOIN webhook_deliveries w ON w.id = page.id AND w.customer_id = page.customer_id
+        WHERE w.state <> 'PENDING' FOR UPDATE OF w SKIP LOCKED
     ), deleted AS (
         DELETE FROM webhook_deliveries w USING old
         WHERE w.id = old.id AND w.customer_id = old.customer_id
@@ -34,7 +38,7 @@ _DELETE: Final = text(
         DELETE FROM webhook_attempts a USING deleted d
         WHERE a.delivery_id = d.id AND a.customer_id = d.customer_id
     )
-    SELECT id FROM deleted
+    SELECT id FROM page ORDER BY id
     """
 )
 
@@ -46,12 +50,12 @@ def delete_old(
 ) -> Id | None:
     """Delete deliveries from before a time that are over, with their attempts.
 
-    At most a `page` of them, the next ones `after` an id: those before it are not read again.
-    Returns the last id of a whole page; None: there are no more, except locked ones.
+    Of a `page` of deliveries, the next ones `after` an id: those before it are not read again.
+    Returns the last id of a whole page; None: there are no more.
     """
     values = {"before": first_id_at(before), "after": after, "page": page}
-    deleted = [key for (key,) in connection.execute(_DELETE, values)]
-    return max(deleted) if len(deleted) == page else None
+    read: list[Id] = [key for (key,) in connection.execute(_DELETE, values)]
+    return read[-1] if len(read) == page else None
 
 
 def delete_expired_credentials(connection: Connection, *, page: int = PAGE) -> int:

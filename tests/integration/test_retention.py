@@ -7,7 +7,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import sync_engine
@@ -18,6 +18,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
+from cardledger.workers.webhooks import retention as worker_retention
 from cardledger.workers.webhooks.retention import Retention
 from tests.databases import as_role
 from tests.integration.workers import working
@@ -126,6 +127,45 @@ def test_a_run_is_bounded_and_the_next_one_goes_on(
 
     assert first == 5
     assert not kept(world, "webhook_deliveries", "id")
+
+
+def test_deliveries_that_wait_are_looked_at_once_in_an_hour(
+    world: World, platform: Id, senders: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = sorted(deliver(world, platform, "PENDING", OLD) for _ in range(25))
+    pages = keeper(senders, page=2)
+    pages.run()  # Ten pages; the next run looks at the others.
+    for key in (waiting[0], waiting[24]):
+        world.connection.execute(
+            "UPDATE webhook_deliveries SET state = 'FAILED', next_attempt_at = NULL WHERE id = %s",
+            [key],
+        )
+
+    pages.run()
+    later = kept(world, "webhook_deliveries", "id")
+    monkeypatch.setattr(worker_retention, "_AGAIN_S", 0.0)
+    pages.run()
+
+    assert later == set(waiting[:24])
+    assert kept(world, "webhook_deliveries", "id") == set(waiting[1:24])
+
+
+def test_what_cannot_be_deleted_keeps_nothing_else(
+    senders: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As deliveries that take too long to read."""
+    deleted: list[str] = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise OperationalError("DELETE", None, Exception("canceled"))
+
+    monkeypatch.setattr(retention, "delete_old", fail)
+    monkeypatch.setattr(signing_keys, "delete_ended", lambda *_, **__: deleted.append("keys"))
+
+    with pytest.raises(OperationalError):
+        keeper(senders).run()
+
+    assert deleted == ["keys"]
 
 
 def test_a_run_deletes_more_after_one_that_was_not_enough(

@@ -3,6 +3,7 @@
 Source: docs/decisions/0053-retention.md
 """
 
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from threading import Event
@@ -12,12 +13,12 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cardledger.ledger.webhooks import retention, signing_keys
-from cardledger.schema.ids import Id
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 EVERY_S: Final = 10.0
 _PAGES: Final = 10  # In a run; twice as many in each run after one that was not enough.
 _PAGES_LIMIT: Final = 10_000
+_AGAIN_S: Final = 3600.0  # Between two looks at old deliveries, of which some were not over.
 _RUN_S: Final = EVERY_S / 2  # So that a long backlog does not take all of the database's time.
 
 
@@ -38,6 +39,9 @@ class Retention:
         self._clock: Final = clock
         self._page: Final = page
         self._pages = _PAGES
+        # Up to where deliveries were looked at, and when that began.
+        self._after = retention.FIRST
+        self._began_at = -math.inf
         self._stopping: Final = Event()
         self._task: Final = PeriodicTask("retention", self.run, every_s=EVERY_S)
 
@@ -52,27 +56,42 @@ class Retention:
         self._task.stop(timeout_s)
 
     def run(self) -> bool:
-        """Delete what is due, within the bounds of a run; the next run goes on."""
-        is_done = self._delete_deliveries()
-        self._pages = _PAGES if is_done else min(self._pages * 2, _PAGES_LIMIT)
-        # After them: where it fails, as without the right of schema 0137, they are deleted.
-        with self._engine.begin() as connection:
-            signing_keys.delete_ended(connection, at=self._clock())
-        self._delete_credentials()
+        """Delete what is due, within the bounds of a run; the next run goes on.
+
+        What cannot be deleted, as without a right of the schema, keeps nothing else.
+        """
+        errors: list[Exception] = []
+        for part in (self._delete_deliveries, self._delete_keys, self._delete_credentials):
+            try:
+                part()
+            except Exception as error:  # noqa: BLE001 - raised once the others are done
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return False
 
-    def _delete_deliveries(self) -> bool:
-        """Delete pages of deliveries; return whether none is left."""
-        before, deadline = self._clock() - self._kept, monotonic() + _RUN_S
-        after: Id | None = retention.FIRST
+    def _delete_deliveries(self) -> None:
+        """Delete pages of deliveries, from where the last run has ended."""
+        now, deadline = monotonic(), monotonic() + _RUN_S
+        if now - self._began_at >= _AGAIN_S:
+            self._began_at, self._after = now, retention.FIRST
+        before = self._clock() - self._kept
         for number in range(self._pages):
-            if after is None or self._stopping.is_set() or (number and monotonic() > deadline):
+            if self._stopping.is_set() or (number and monotonic() > deadline):
                 break
             with self._engine.begin() as connection:  # Each page: its locks are short.
                 after = retention.delete_old(
-                    connection, before=before, after=after, page=self._page
+                    connection, before=before, after=self._after, page=self._page
                 )
-        return after is None
+            if after is None:
+                self._pages = _PAGES
+                return
+            self._after = after
+        self._pages = min(self._pages * 2, _PAGES_LIMIT)
+
+    def _delete_keys(self) -> None:
+        with self._engine.begin() as connection:
+            signing_keys.delete_ended(connection, at=self._clock())
 
     def _delete_credentials(self) -> None:
         for _ in range(_PAGES):
