@@ -29,7 +29,7 @@ from cardledger.ledger.webhooks.ordering import (
     QUEUE_LOCK_KEY,
     Queue,
     columns,
-    release_next,
+    release_after,
 )
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema.ids import Id
@@ -251,8 +251,9 @@ _CLAIM_TESTS: Final = f"""
     {_CLAIMED}
 """
 
-# A transaction that adds to a queue or deletes its endpoint may hold locks for long. Waiting for it
-# would delay all other results, so the delivery is returned as passed over.
+# A transaction that adds to a queue, sends a part of it again or deletes its endpoint may hold
+# locks for long, and any session may hold a row. Waiting for it would delay all other results, so a
+# delivery is returned as passed over when its queue, its row or the one that follows is locked.
 # A failure counts only while `next_attempt_at` is still the end of its lease; otherwise another
 # sender has the delivery.
 # A failed test does not count as a failing endpoint: tests are often sent before a receiver runs.
@@ -268,6 +269,20 @@ _RECORD: Final = f"""
             %(statuses)s, %(errors)s, %(heads)s)
             AS a (id, customer_id, endpoint, subject, leased_until, is_retried, ends_turn, retry_at,
                 is_delivered, began_at, ended_at, duration_ms, status, error, response_head)
+    ), following AS MATERIALIZED (
+        SELECT a.id AS ended_id, next.id, next.customer_id
+        FROM ended a CROSS JOIN LATERAL (
+            SELECT n.id, n.customer_id FROM webhook_deliveries n
+            WHERE n.endpoint_id = a.endpoint AND n.subject_id = a.subject
+                AND n.next_attempt_at IS NOT NULL AND n.id <> a.id
+            ORDER BY n.next_attempt_at, n.webhook_id LIMIT 1
+        ) next
+        WHERE a.ends_turn AND a.is_free
+    ), releasable AS MATERIALIZED (
+        SELECT following.ended_id
+        FROM following JOIN webhook_deliveries w
+            ON w.id = following.id AND w.customer_id = following.customer_id
+        FOR UPDATE OF w SKIP LOCKED
     ), responses AS MATERIALIZED (
         SELECT DISTINCT ON (endpoint) endpoint, is_delivered, began_at
         FROM ended WHERE is_delivered OR is_retried
@@ -283,10 +298,14 @@ _RECORD: Final = f"""
     ), held AS MATERIALIZED (
         SELECT w.id, w.customer_id
         FROM ended a JOIN webhook_deliveries w ON w.id = a.id AND w.customer_id = a.customer_id
-        WHERE a.is_free AND NOT (a.is_delivered AND EXISTS (
-            SELECT FROM webhook_endpoints e
-            WHERE e.id = a.endpoint AND e.failing_since IS NOT NULL
-                AND NOT EXISTS (SELECT FROM changed WHERE changed.id = e.id)))
+        WHERE a.is_free
+            AND a.id NOT IN (
+                SELECT ended_id FROM following
+                WHERE ended_id NOT IN (SELECT ended_id FROM releasable))
+            AND NOT (a.is_delivered AND EXISTS (
+                SELECT FROM webhook_endpoints e
+                WHERE e.id = a.endpoint AND e.failing_since IS NOT NULL
+                    AND NOT EXISTS (SELECT FROM changed WHERE changed.id = e.id)))
         FOR UPDATE OF w SKIP LOCKED
     ), counted AS (
         UPDATE webhook_deliveries w SET
@@ -341,8 +360,6 @@ def record_and_claim(
     A result that comes after its lease is recorded too: a success stands, a failure changes
     nothing, because another sender has the delivery by then.
 
-    Raises: psycopg.errors.LockNotAvailable when another transaction holds the next delivery of a
-    queue.
     Shape: the oldest claimed delivery first; the webhooks of one resource in order, unless an
     earlier one waits for its retry.
     """
@@ -352,8 +369,9 @@ def record_and_claim(
     with driver.pipeline():
         if results:
             passed_over.execute(_RECORD, _record_arguments(results))
-        if queues := {result.delivery.queue for result in results if result.ends_turn}:
-            release_next(driver, queues, at, waits=False)
+        if ended := [result.delivery for result in results if result.ends_turn]:
+            keys = [(delivery.queue, delivery.id, delivery.customer_id) for delivery in ended]
+            release_after(driver, keys, at)
         if capacity is not None:
             _claim(claimed, capacity, at, at + lease)
     return BatchResult(

@@ -38,32 +38,54 @@ def lock_queues(driver: psycopg.Connection[Any], queues: Collection[Queue]) -> N
     driver.execute(LOCK_QUEUES, columns(queues))
 
 
-_RELEASE_NEXT: Final = """
+_RELEASE: Final = """
     UPDATE webhook_deliveries w SET next_attempt_at = %(at)s
-    FROM unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[]) AS queue (endpoint, subject)
-    CROSS JOIN LATERAL (
+    FROM {queues} CROSS JOIN LATERAL (
         SELECT n.id, n.customer_id, n.next_attempt_at FROM webhook_deliveries n
         WHERE n.endpoint_id = endpoint AND n.subject_id = subject AND n.next_attempt_at IS NOT NULL
-        ORDER BY n.next_attempt_at, n.webhook_id LIMIT 1 FOR UPDATE{}
+        ORDER BY n.next_attempt_at, n.webhook_id LIMIT 1 FOR UPDATE{wait}
     ) first
     WHERE w.id = first.id AND w.customer_id = first.customer_id
         AND first.next_attempt_at >= %(later)s
 """
-RELEASE_NEXT: Final = _RELEASE_NEXT.format("")
-_RELEASE_NEXT_NOWAIT: Final = _RELEASE_NEXT.format(" NOWAIT")
+RELEASE_NEXT: Final = _RELEASE.format(
+    queues="unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[]) AS queue (endpoint, subject)",
+    wait="",
+)
+"""Makes the first delivery of each of some queues due; the caller has locked the queues."""
+
+_RELEASE_AFTER: Final = _RELEASE.format(
+    queues="""(
+        SELECT DISTINCT endpoint, subject
+        FROM unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[], %(ids)s::uuid[],
+            %(customers)s::uuid[]) AS ended (endpoint, subject, id, customer_id)
+        WHERE NOT EXISTS (
+            SELECT FROM webhook_deliveries w
+            WHERE w.id = ended.id AND w.customer_id = ended.customer_id
+                AND w.next_attempt_at IS NOT NULL)
+    ) AS queue""",
+    wait=" NOWAIT",
+)
 
 
-def release_next(
-    driver: psycopg.Connection[Any], queues: Collection[Queue], at: datetime, *, waits: bool = True
+def release_after(
+    driver: psycopg.Connection[Any], ended: Collection[tuple[Queue, Id, Id]], at: datetime
 ) -> None:
-    """Make the first delivery of each of `queues` due; the caller has locked the queues.
+    """Make the delivery due that follows each of `ended`: its queue, its id and its cardholder.
 
-    Raises: psycopg.errors.LockNotAvailable when another transaction holds the row and `waits` is
-    false.
+    The caller has locked the queues of those that have ended, and the deliveries that follow. What
+    has not ended, because another transaction holds its queue or its row, changes nothing.
     """
-    endpoints, subjects = columns(queues)
-    arguments = {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}
-    driver.execute(RELEASE_NEXT if waits else _RELEASE_NEXT_NOWAIT, arguments)
+    endpoints, subjects = columns([queue for queue, _, _ in ended])
+    arguments = {
+        "endpoints": endpoints,
+        "subjects": subjects,
+        "ids": [key for _, key, _ in ended],
+        "customers": [customer for _, _, customer in ended],
+        "at": at,
+        "later": LATER,
+    }
+    driver.execute(_RELEASE_AFTER, arguments)
 
 
 def queue_position(sequence: int | None, webhook: Id) -> datetime:

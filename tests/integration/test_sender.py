@@ -4,7 +4,8 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -81,6 +82,34 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
         assert world.attempted(after).state == "DELIVERED"
     assert world.attempts(poisoned) == []
     assert world.delivery(poisoned).state == "PENDING", "its lease ends, and it is sent again"
+
+
+def test_a_locked_row_of_one_queue_stops_the_webhooks_of_no_other(
+    world: World,
+    receiver: Receiver,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, mode="FIFO")
+    first, second = emit_in_sequence(world, platform, new_id(), 2)
+    receiver.reply(Reply(delay_s=0.3))
+    sender = world.sender()
+    sender.run_once()
+    with psycopg.connect(database_url) as other_session, Receiver() as other:
+        other_session.execute(
+            "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [second]
+        )
+        eventually(lambda: "webhook delivered" in [log["event"] for log in logs])
+        fine = world.emit(connected(world, other))
+
+        sender.run_once()
+
+        eventually(lambda: world.delivery(fine).state == "DELIVERED")
+        assert world.delivery(first).state == "PENDING", "its result is kept"
+        other_session.rollback()
+    eventually(lambda: sender.deliver() >= 0 and world.delivery(second).state == "DELIVERED")
+    assert len(receiver.received) == 2
 
 
 def test_a_result_that_could_not_be_recorded_is_recorded_when_postgresql_is_back(
@@ -352,3 +381,34 @@ def test_a_silent_receiver_takes_no_time_to_stop_from_the_other_lane(
         eventually(lambda: world.delivery(test.id).state == "DELIVERED")
     closing.join(limit_s())
     assert not closing.is_alive(), "the silent receiver has left"
+
+
+def test_deliveries_for_which_no_thread_can_be_started_are_sent_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the limit of processes of a container."""
+    submit = ThreadPoolExecutor.submit
+    failures = iter([RuntimeError("can't start new thread")])
+
+    def submit_once_in_vain(pool: ThreadPoolExecutor, *work: Any) -> Future[Any]:  # noqa: ANN401
+        sent = submit(pool, *work)
+        for error in failures:
+            raise error
+        return sent
+
+    with ExitStack() as receivers:
+        keys = [world.emit(connected(world, receivers.enter_context(Receiver()))) for _ in range(3)]
+        world.dispatch()
+        sender = world.sender()
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_once_in_vain)
+        with pytest.raises(RuntimeError, match="new thread"):
+            sender.deliver()
+
+        world.clock.advance(minutes=1)  # The leases end.
+
+        eventually(
+            lambda: (
+                sender.deliver() >= 0
+                and all(world.delivery(key).state == "DELIVERED" for key in keys)
+            )
+        )

@@ -573,19 +573,41 @@ def test_a_success_is_recorded_once_it_can_clear_failing_since(
     assert next_one.failing_since is None
 
 
-def test_a_locked_next_delivery_rolls_the_batch_back_at_once(
-    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+@pytest.mark.parametrize("locked", [0, 1], ids=["its own row", "the next row"])
+def test_a_result_whose_queue_has_a_locked_row_is_passed_over_alone(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]], locked: int
 ) -> None:
-    _, keys = in_order(world, resources=1)
-    claimed = world.claim()
+    _, keys = in_order(world, resources=2)
+    claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
     other_session.execute(
-        "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[1]]
+        "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[locked]]
     )
 
-    with pytest.raises(psycopg.errors.LockNotAvailable):
-        world.round(delivered(world, claimed))
+    found = world.round(delivered(world, claimed))
 
-    assert states(world, keys) == ["PENDING", "PENDING"], "all or nothing"
+    assert found.passed_over == {claimed[0].id}
+    assert [delivery.webhook for delivery in found.claimed] == [keys[3]]
+    other_session.rollback()
+    found = world.round(delivered(world, claimed[:1]))
+    assert [delivery.webhook for delivery in found.claimed] == [keys[1]]
+    assert states(world, keys) == ["DELIVERED", "PENDING", "DELIVERED", "PENDING"]
+
+
+def test_a_result_whose_queue_is_being_replayed_stops_no_other(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """A replay locks the queue, then the first delivery of it."""
+    _, keys = in_order(world, resources=2)
+    claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
+    lock_queues(other_session, [claimed[0].queue])
+    other_session.execute(
+        "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[0]]
+    )
+
+    found = world.round(delivered(world, claimed))
+
+    assert found.passed_over == {claimed[0].id}
+    assert [delivery.webhook for delivery in found.claimed] == [keys[3]]
 
 
 def test_the_result_of_a_deleted_delivery_is_dropped(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-import psycopg
 import structlog
 from sqlalchemy import Engine
 
@@ -145,8 +144,6 @@ class Coordinator:
             passed_over: Collection[Id] = ()
             try:
                 passed_over = self._commit([result], None).passed_over
-            except psycopg.errors.LockNotAvailable:
-                passed_over = [result.delivery.id]
             except Exception as error:
                 if is_unable(error):
                     raise

@@ -1,11 +1,12 @@
 """A lane of the sender: threads that send, and the task that records and claims for them."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -131,10 +132,18 @@ class Lane:
         by_queue: dict[Queue | Id, list[Delivery]] = defaultdict(list)
         for delivery in deliveries:
             by_queue[delivery.queue if self._in_order else delivery.id].append(delivery)
-        for queue in by_queue.values():
-            sending = self._threads.submit(self._send_in_order, queue)
-            self._sending.add(sending)
-            sending.add_done_callback(self._sending.discard)
+        queues = deque(by_queue.values())
+        try:
+            while queues:
+                # One that is submitted is sent, even if no thread could be started for it: by the
+                # next thread that is idle.
+                sending = self._threads.submit(self._send_in_order, queues.popleft())
+                self._sending.add(sending)
+                sending.add_done_callback(self._sending.discard)
+        except RuntimeError:
+            for delivery in chain.from_iterable(queues):
+                self._coordinator.finish(delivery, None)  # Its lease ends.
+            raise
 
     def _send_in_order(self, deliveries: Sequence[Delivery]) -> None:
         """Send the webhooks of one resource to an endpoint, one after the other; in a thread."""
@@ -145,6 +154,7 @@ class Lane:
                 # Webhooks behind one whose attempt raised must not overtake it.
                 result = None if has_failed else self._attempts.attempt(delivery)
             except Exception:  # noqa: BLE001 - no thread waits for this one
+                has_failed = True
                 # The lease ends, and the delivery is attempted again.
                 _log.exception(
                     "webhook attempt failed",
@@ -152,8 +162,8 @@ class Lane:
                     type=delivery.type,
                     resource=str(delivery.subject_id),
                 )
-                has_failed = True
-            self._coordinator.finish(delivery, result)
-            self.task.wake()
+            finally:
+                self._coordinator.finish(delivery, result)
+                self.task.wake()
             if result is not None:
                 self._on_result(result)
