@@ -155,7 +155,8 @@ GROUPED: Final[Mapping[str, str]] = {
         ) owing
         GROUP BY currency
     """,
-    # One look an endpoint, as a sender that claims deliveries takes.
+    # One look an endpoint, as a sender that claims deliveries takes. Approvals are not among them:
+    # their `next_attempt_at` is no time (`ledger.webhooks.ordering`).
     "oldest due delivery": """
         SELECT extract(epoch FROM now() - min(due.next_attempt_at))::float8
         FROM (
@@ -164,7 +165,7 @@ GROUPED: Final[Mapping[str, str]] = {
         ) e
         CROSS JOIN LATERAL (
             SELECT next_attempt_at FROM webhook_deliveries
-            WHERE endpoint_id = e.id AND next_attempt_at <= now()
+            WHERE endpoint_id = e.id AND next_attempt_at BETWEEN '1970-01-01Z' AND now()
             ORDER BY next_attempt_at LIMIT 1
         ) due
     """,

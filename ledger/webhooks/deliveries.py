@@ -10,7 +10,7 @@ from sqlalchemy import ARRAY, Row, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
-from cardledger.ledger.webhooks.ordering import LATER
+from cardledger.ledger.webhooks.ordering import BEFORE_OTHERS, FIRST, LATER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -196,6 +196,8 @@ def _attempt(row: Row[*tuple[Any, ...]]) -> WebhookAttemptResource:
 
 def _render(row: Row[*tuple[Any, ...]]) -> WebhookDeliveryResource:
     due = row.next_attempt_at
+    if due is not None and due < FIRST:
+        due += BEFORE_OTHERS
     return WebhookDeliveryResource(
         id=row.id,
         webhook_id=row.webhook_id,

@@ -26,10 +26,15 @@ from cardledger.ledger.storage.ids import beside, numbered_ids
 from cardledger.ledger.webhooks import outbox_claims
 from cardledger.ledger.webhooks.backlogs import Backlogs
 from cardledger.ledger.webhooks.folds import Folds
-from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
+from cardledger.ledger.webhooks.ordering import (
+    BEFORE_OTHERS,
+    Queue,
+    lock_queues,
+    queue_position,
+)
 from cardledger.ledger.webhooks.outbox_claims import Row, Turns
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
+from cardledger.schema.wire.webhooks.envelope import APPROVAL, WebhookType, envelope
 
 _log = structlog.get_logger()
 
@@ -37,11 +42,15 @@ _RENDER_RETRY_DELAY: Final = timedelta(minutes=1)
 
 
 class Dispatched(NamedTuple):
-    """What one dispatch did: outbox rows, deliveries, and whether more rows are waiting."""
+    """What one dispatch did: outbox rows, deliveries, and whether more rows are waiting.
+
+    `approvals` are the deliveries among them whose responses decide on payments.
+    """
 
     rows: int
     deliveries: int
     has_more: bool
+    approvals: int = 0
 
 
 class _Endpoint(NamedTuple):
@@ -117,7 +126,8 @@ def dispatch(  # noqa: PLR0913 - what the process remembers, by name
             driver.execute(_DELETE_OUTBOX, _keys(done))
     has_more = len(claimed) == limit or len(fanned_out) < len(claimed)
     turns.note(claimed, [row for row, _ in fanned_out], has_more=has_more)
-    return Dispatched(len(fanned_out), len(deliveries), has_more=has_more)
+    approvals = sum(delivery.row.type == APPROVAL for delivery in deliveries)
+    return Dispatched(len(fanned_out), len(deliveries), has_more, approvals)
 
 
 def wants(event_types: Collection[str], kind: str) -> bool:
@@ -226,7 +236,7 @@ def _receivers(
         for endpoint in subscribers
         if (endpoint.is_enabled or endpoint.collects)
         and (
-            row.type == WebhookType.INCOMING_PAYMENT_PENDING  # Its answer decides on a payment.
+            row.type == APPROVAL  # Its answer decides on a payment.
             or backlogs.has_room(row.platform_id, endpoint.id)
         )
     ]
@@ -337,17 +347,17 @@ _INSERT: Final = """
     SELECT id, customer_id, platform_id, type, subject, sequence, body,
         CASE WHEN endpoint IS NULL THEN 'NO_ENDPOINT' ELSE 'PENDING' END,
         CASE WHEN endpoint IS NULL THEN NULL
-            WHEN queue_position IS NULL THEN %(at)s
+            WHEN queue_position IS NULL THEN due
             WHEN is_first AND NOT EXISTS (
                 SELECT FROM webhook_deliveries w
                 WHERE w.endpoint_id = endpoint AND w.subject_id = subject
-                    AND w.next_attempt_at IS NOT NULL) THEN %(at)s
+                    AND w.next_attempt_at IS NOT NULL) THEN due
             ELSE queue_position END,
         %(at)s, webhook, endpoint
     FROM unnest(%(ids)s, %(customers)s, %(platforms)s, %(types)s, %(subjects)s, %(sequences)s,
-        %(bodies)s, %(webhooks)s, %(endpoints)s, %(firsts)s, %(positions)s)
+        %(bodies)s, %(webhooks)s, %(endpoints)s, %(firsts)s, %(positions)s, %(dues)s)
         AS delivery (id, customer_id, platform_id, type, subject, sequence, body, webhook, endpoint,
-            is_first, queue_position)
+            is_first, queue_position, due)
 """
 
 
@@ -383,6 +393,9 @@ def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at
             ),
             "firsts": pg_arrays.booleans(firsts),
             "positions": pg_arrays.times(positions),
+            "dues": pg_arrays.times(
+                [at - BEFORE_OTHERS if row.type == APPROVAL else at for row in rows]
+            ),
         },
     )
 

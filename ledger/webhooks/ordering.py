@@ -17,6 +17,16 @@ from cardledger.schema.ids import Id
 LATER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 """`next_attempt_at` from here on is a position in a queue, not a time."""
 
+FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""`next_attempt_at` before this is of a request for approval, which has a lane of its own.
+
+A payment waits for it, so it does not wait behind what else is due at its endpoint. A sender of a
+release that knows no such lane finds it before all others.
+"""
+
+BEFORE_OTHERS: Final = timedelta(days=36_525)
+"""How far before the time from which on it is due."""
+
 Queue = tuple[Id, Id]
 """An endpoint and a resource."""
 

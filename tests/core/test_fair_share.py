@@ -7,9 +7,10 @@ from time import monotonic
 from sqlalchemy import create_engine
 
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.webhooks.claims import RequestedTests
 from cardledger.ledger.webhooks.leases import Delivery
 from cardledger.schema.ids import Id
-from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare
+from cardledger.workers.webhooks.fair_share import ApartShare, FairShare
 from cardledger.workers.webhooks.sender import Sender
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -127,7 +128,7 @@ def test_what_is_remembered_of_endpoints_and_platforms_is_bounded() -> None:
 
 
 def test_a_platform_has_its_limit_of_tests_until_their_attempts_have_ended() -> None:
-    share = RequestedTestsShare(32, platform_limit=2)
+    share = ApartShare(RequestedTests, 32, platform_limit=2)
     tests = [delivery(1, QUICK), delivery(2, SLOW)]  # Of one platform.
 
     share.start(tests, 0.0)

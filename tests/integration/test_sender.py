@@ -287,6 +287,26 @@ def test_a_sent_webhook_is_not_sent_again_when_its_record_outlasts_its_lease(
     assert len(receiver.received) == 1
 
 
+def test_a_request_for_approval_is_sent_while_another_attempt_hangs(
+    world: World, receiver: Receiver
+) -> None:
+    """An endpoint that has not responded yet has one attempt at a time."""
+    platform = connected(world, receiver)
+    receiver.reply(Reply(delay_s=limit_s(4)))
+    slow = world.emit(platform)
+    world.dispatch()
+    sender = world.sender(timeout_s=limit_s(10))
+    sender.deliver()
+    receiver.wait_for(at_least(1))
+    key = world.emit(platform, type="INCOMING_PAYMENT.PENDING")
+
+    sender.wake_dispatch()
+
+    eventually(lambda: key in {row.webhook_id for row in world.deliveries(key)})
+    eventually(lambda: world.delivery(key).state == "DELIVERED")
+    assert world.delivery(slow).state == "PENDING"
+
+
 def test_a_closing_sender_leaves_an_attempt_behind_that_does_not_end(
     world: World, receiver: Receiver
 ) -> None:

@@ -157,7 +157,8 @@ def test_dispatch_returns_whether_more_rows_are_waiting(world: World) -> None:
 
     def dispatch(limit: int) -> tuple[int, int, bool]:
         with world.engine.begin() as connection:
-            return webhook_dispatch.dispatch(connection, limit=limit, at=world.clock())
+            made = webhook_dispatch.dispatch(connection, limit=limit, at=world.clock())
+        return made.rows, made.deliveries, made.has_more
 
     assert dispatch(1) == (1, 1, True), "as many as were asked for"
     assert dispatch(3) == (1, 2, True), "and what there was no room for"

@@ -11,8 +11,8 @@ from sqlalchemy import insert
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks.claims import Capacity
 from cardledger.ledger.webhooks.dispatch import dispatch
-from cardledger.ledger.webhooks.leases import Capacity
 from cardledger.ledger.webhooks.outbox_claims import Turns
 from cardledger.schema import tables
 from cardledger.schema.ids import Id

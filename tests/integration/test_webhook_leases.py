@@ -13,18 +13,20 @@ from sqlalchemy import select, text
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.webhooks import endpoint_tests, replays
+from cardledger.ledger.webhooks import deliveries, endpoint_tests, replays
 from cardledger.ledger.webhooks import endpoints as webhook_endpoints
+from cardledger.ledger.webhooks.claims import Approvals, Capacity, RequestedTests
 from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
 from cardledger.ledger.webhooks.endpoint_tests import EndpointTest, TooManyTestsError
-from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery, RequestedTests
+from cardledger.ledger.webhooks.leases import AttemptResult, Delivery
 from cardledger.ledger.webhooks.ordering import lock_queues
 from cardledger.ledger.webhooks.replays import Window
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.webhooks.endpoints import WebhookDeliveryResource
 from tests.integration.test_webhook_endpoints import emit_in_sequence
-from tests.integration.test_webhooks import ROOM, Platform, World, at_once, world_in
+from tests.integration.test_webhooks import LEASE, ROOM, Platform, World, at_once, world_in
 
 
 @pytest.fixture
@@ -398,6 +400,76 @@ def test_a_requested_test_waits_for_no_other_delivery_and_a_platform_has_two(
 
 
 TESTS = RequestedTests(total=100, share=2)
+
+
+@pytest.mark.parametrize("mode", ["PARALLEL", "FIFO"])
+def test_a_request_for_approval_waits_for_nothing_else_at_its_endpoint(
+    world: World, mode: str
+) -> None:
+    platform = world.platform()
+    endpoint = world.endpoint(platform, "http://127.0.0.1:9/", mode=mode)
+    for _ in range(20):
+        world.emit(platform)
+    world.dispatch()
+    [slow] = world.claim(replace(ROOM, total=1))
+    key = world.emit(platform, type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+
+    none_but_slow = world.claim(replace(ROOM, share=0, shares={endpoint: 0}))
+    others = world.claim(replace(ROOM, busy={slow.queue}))
+    [approval] = world.round([], APPROVALS).claimed
+
+    assert none_but_slow == []
+    assert (len(others), key in {one.webhook for one in others}) == (19, False)
+    assert (approval.webhook, approval.url) == (key, "http://127.0.0.1:9/")
+    world.round(delivered(world, [approval]), None)
+    assert world.delivery(key).state == "DELIVERED"
+    assert world.round([], APPROVALS).claimed == []
+
+
+def test_a_request_for_approval_that_was_left_behind_is_sent_like_others(world: World) -> None:
+    """Once the lease of a process that has ended is over; the payment has failed by then."""
+    key = world.emit(world.platform("http://127.0.0.1:9/"), type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+    world.round([], APPROVALS)
+    world.clock.advance(seconds=LEASE.total_seconds())
+
+    assert world.round([], APPROVALS).claimed == []
+    assert [one.webhook for one in world.claim()] == [key]
+
+
+def test_a_request_for_approval_is_shown_with_the_time_from_which_it_is_due(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    key = world.emit(platform, type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+
+    async def shown() -> WebhookDeliveryResource | None:
+        engine = async_engine(app_database_url)
+        async with engine.connect() as connection:
+            found = await deliveries.get(
+                connection, platform_id=platform.id, delivery_id=world.delivery(key).id
+            )
+        await engine.dispose()
+        return found
+
+    found = asyncio.run(shown())
+
+    assert found is not None
+    assert found.next_attempt_at == world.clock()
+
+
+def test_no_approval_is_asked_for_at_a_disabled_endpoint(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    world.emit(platform, type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+    world.change(platform.endpoint, state="DISABLED", disabled_reason="PLATFORM")
+
+    assert world.round([], APPROVALS).claimed == []
+
+
+APPROVALS = Approvals(total=100, share=2)
 
 
 def test_deleting_endpoints_frees_no_place_of_a_platform_while_their_tests_are_under_way(

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+import psycopg
 import pytest
 import structlog
-from sqlalchemy import Engine, Row, Table, delete, func, insert, null, select, update
+from sqlalchemy import Engine, Row, Table, func, insert, null, select, update
 from standardwebhooks import Webhook
 
 from cardledger.embedded.servers import DatabaseUrl
@@ -26,13 +27,8 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
 from cardledger.ledger.storage.secrets.sealed_columns import SIGNING_KEY, WEBHOOK_SECRET
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import leases, signatures
-from cardledger.ledger.webhooks.leases import (
-    AttemptResult,
-    BatchResult,
-    Capacity,
-    Delivery,
-    RequestedTests,
-)
+from cardledger.ledger.webhooks.claims import Capacity, PlatformCapacity
+from cardledger.ledger.webhooks.leases import AttemptResult, BatchResult, Delivery
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.ledger.webhooks.signers import signer_for
 from cardledger.schema import tables
@@ -200,7 +196,7 @@ class World:
     def round(
         self,
         ended: Sequence[AttemptResult],
-        room: Capacity | RequestedTests | None = ROOM,
+        room: Capacity | PlatformCapacity | None = ROOM,
         lease: timedelta = LEASE,
     ) -> BatchResult:
         single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -252,15 +248,15 @@ def world_in(url: DatabaseUrl) -> Iterator[World]:
     world = World(engine, Clock())
     with world.senders:
         yield world
-    # What one test leaves undelivered, the next would deliver.
-    with engine.begin() as connection:
-        connection.execute(delete(tables.outbox))
-        connection.execute(
-            update(deliveries)
-            .where(deliveries.c.state == "PENDING")
-            .values(state="FAILED", next_attempt_at=None)
-        )
     engine.dispose()
+    # What one test leaves undelivered, the next would deliver. Some leave thousands, which may take
+    # longer than a statement of the application may.
+    with psycopg.connect(url) as connection:
+        connection.execute("DELETE FROM outbox")
+        connection.execute(
+            "UPDATE webhook_deliveries SET state = 'FAILED', next_attempt_at = NULL"
+            " WHERE state = 'PENDING'"
+        )
 
 
 @pytest.fixture

@@ -17,13 +17,8 @@ from sqlalchemy import Engine
 
 from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.ledger.webhooks import leases
-from cardledger.ledger.webhooks.leases import (
-    AttemptResult,
-    BatchResult,
-    Capacity,
-    Delivery,
-    RequestedTests,
-)
+from cardledger.ledger.webhooks.claims import Capacity, PlatformCapacity
+from cardledger.ledger.webhooks.leases import AttemptResult, BatchResult, Delivery
 from cardledger.schema.ids import Id
 from cardledger.workers.webhooks.fair_share import SLOW_S, Share
 
@@ -119,7 +114,7 @@ class Coordinator:
                 self._share.note_response(delivery.endpoint_id, is_quick=is_quick)
                 self._unrecorded.append(result)
 
-    def _record_and_claim(self, capacity: Capacity | RequestedTests | None) -> list[Delivery]:
+    def _record_and_claim(self, capacity: Capacity | PlatformCapacity | None) -> list[Delivery]:
         """Record what can be recorded now, and claim what there is capacity for."""
         try:
             batch = self._commit(self._unrecorded, capacity)
@@ -159,7 +154,7 @@ class Coordinator:
                 self._unrecorded.append(result)
 
     def _commit(
-        self, results: Sequence[AttemptResult], capacity: Capacity | RequestedTests | None
+        self, results: Sequence[AttemptResult], capacity: Capacity | PlatformCapacity | None
     ) -> BatchResult:
         with self._autocommit.connect() as connection:
             return leases.record_and_claim(

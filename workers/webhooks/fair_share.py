@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
-from cardledger.ledger.webhooks.leases import Capacity, Delivery, PlatformShare, RequestedTests
+from cardledger.ledger.webhooks.claims import Capacity, PlatformCapacity, PlatformShare
+from cardledger.ledger.webhooks.leases import Delivery
 from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
 
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 class Share(Protocol):
     """How many deliveries may be sent at a time, and of which endpoints."""
 
-    def capacity(self, now: float) -> Capacity | RequestedTests:
+    def capacity(self, now: float) -> Capacity | PlatformCapacity:
         """Return how many attempts may start now."""
 
     def start(self, deliveries: Sequence[Delivery], now: float) -> None:
@@ -185,22 +185,25 @@ def _remember(values: dict[Id, Value], key: Id, value: Value) -> None:
         del values[next(iter(values))]
 
 
-class RequestedTestsShare:
-    """Shares threads among tests that a request waits for.
+class ApartShare:
+    """Shares the threads of a lane for tests that a request waits for, or for approvals.
 
     A platform has few of them at a time, so that there is no need for turns. They are counted here
     until their attempts have ended: the record of a test may end before, with its endpoint.
     """
 
-    def __init__(self, concurrency: int, *, platform_limit: int = TEST_LIMIT) -> None:
-        """Share `concurrency` threads, `platform_limit` at most for one platform."""
+    def __init__(
+        self, what: type[PlatformCapacity], concurrency: int, *, platform_limit: int
+    ) -> None:
+        """Share `concurrency` threads among `what`, `platform_limit` at most for one platform."""
+        self._what: Final = what
         self._concurrency: Final = concurrency
         self._platform_limit: Final = platform_limit
         self._sending: Final[Counter[Id]] = Counter()  # By platform.
 
-    def capacity(self, _now: float) -> RequestedTests:
-        """Return how many tests may start now."""
-        return RequestedTests(
+    def capacity(self, _now: float) -> PlatformCapacity:
+        """Return how many attempts may start now."""
+        return self._what(
             total=self._concurrency - self._sending.total(),
             share=self._platform_limit,
             shares={
@@ -214,10 +217,10 @@ class RequestedTestsShare:
         self._sending.update(delivery.platform_id for delivery in deliveries)
 
     def finish(self, delivery: Delivery) -> None:
-        """Note that a test has ended."""
+        """Note that the attempt of `delivery` has ended."""
         self._sending[delivery.platform_id] -= 1
         if not self._sending[delivery.platform_id]:
             del self._sending[delivery.platform_id]
 
     def note_response(self, _endpoint_id: Id, *, is_quick: bool) -> None:
-        """Take no notice: tests of slow endpoints are sent like others."""
+        """Take no notice: those of slow endpoints are sent like others."""

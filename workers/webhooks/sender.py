@@ -4,7 +4,8 @@ Any number of senders, in any number of processes, may run at once: PostgreSQL k
 has leased which delivery, and until when. In this process some threads send, and do nothing else;
 one thread records their results and claims what is due (`lane`), another dispatches, a third
 disables endpoints (`disabling`) and a fourth ends the deliveries of deleted ones; none waits for
-another. Tests that a request waits for have a lane of their own.
+another. Tests that a request waits for have a lane of their own, and so have approvals, which
+payments wait for.
 Source: docs/decisions/0021-one-coordinator-for-attempts.md, 0043-webhook-tests.md
 """
 
@@ -21,7 +22,9 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.backlogs import WAITING_LIMIT, Backlogs
+from cardledger.ledger.webhooks.claims import Approvals, RequestedTests
 from cardledger.ledger.webhooks.dispatch import Dispatched
+from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.ledger.webhooks.folds import Folds
 from cardledger.ledger.webhooks.leases import AttemptResult
 from cardledger.ledger.webhooks.outbox_claims import Turns
@@ -29,8 +32,9 @@ from cardledger.workers.metrics import counted
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.tracing.hints import TraceHints
+from cardledger.workers.webhooks.attempts import APPROVAL_TIMEOUT_S
 from cardledger.workers.webhooks.disabling import EndpointDisabler
-from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare
+from cardledger.workers.webhooks.fair_share import ApartShare, FairShare
 from cardledger.workers.webhooks.lane import Lane, LaneConfig
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
@@ -40,14 +44,16 @@ DISPATCH_LIMIT: Final = 500
 DISCARD_LIMIT: Final = 500
 """Deliveries of deleted endpoints that one database transaction ends."""
 
-CONNECTIONS: Final = 6
+CONNECTIONS: Final = 7
 """Database connections of a sender: to dispatch, to record and claim in each lane, for keys, to
 disable, to discard."""
 
 TEST_TIMEOUT_S: Final = 8.0
 """How long the attempt of a requested test may take: its request waits for the result."""
 
-_TEST_CONCURRENCY: Final = 32
+_APART_CONCURRENCY: Final = 32  # Of tests, and of approvals.
+_APPROVALS: Final = 8  # Of one platform at a time.
+_LOOK_S: Final = 2.0  # For approvals that another process has dispatched, and not sent.
 _GATHER_S: Final = 0.01  # Rows that are written within a hundredth of a second share a dispatch.
 _STOP_S: Final = 20.0
 
@@ -85,12 +91,13 @@ class Sender:
             every_s=every_s,
             allow_loopback=allow_loopback,
         )
-        for_tests = replace(
-            config,
-            name="webhook tests",
-            in_order=False,
-            concurrency=_TEST_CONCURRENCY,
-            timeout_s=min(timeout_s, TEST_TIMEOUT_S),
+        apart = replace(config, in_order=False, concurrency=_APART_CONCURRENCY)
+        for_tests = replace(apart, name="webhook tests", timeout_s=min(timeout_s, TEST_TIMEOUT_S))
+        for_approvals = replace(
+            apart,
+            name="approvals",
+            timeout_s=min(timeout_s, APPROVAL_TIMEOUT_S),
+            every_s=max(every_s, _LOOK_S),
         )
         signers = SignerCache(engine, keys, clock)
 
@@ -110,7 +117,14 @@ class Sender:
             return share.is_shared(monotonic())
 
         self._deliveries: Final = lane(config, share=share, yields=yields)
-        self._tests: Final = lane(for_tests, share=RequestedTestsShare(_TEST_CONCURRENCY))
+        self._tests: Final = lane(
+            for_tests,
+            share=ApartShare(RequestedTests, _APART_CONCURRENCY, platform_limit=TEST_LIMIT),
+        )
+        self._approvals: Final = lane(
+            for_approvals,
+            share=ApartShare(Approvals, _APART_CONCURRENCY, platform_limit=_APPROVALS),
+        )
         self._dispatching: Final = PeriodicTask(
             "dispatch",
             self._dispatch_batch,
@@ -123,7 +137,8 @@ class Sender:
     @property
     def tasks(self) -> list[PeriodicTask]:
         """The tasks that use PostgreSQL at every interval."""
-        return [self._dispatching, self._deliveries.task, self._tests.task, self._discarding]
+        lanes = (self._deliveries, self._tests, self._approvals)
+        return [self._dispatching, *(lane.task for lane in lanes), self._discarding]
 
     def start(self) -> None:
         """Start dispatching and delivering."""
@@ -147,7 +162,7 @@ class Sender:
         """
         deadline = StopDeadline(limit_s)
         # What takes no time comes first: no wait may let another part begin something new.
-        lanes = (self._deliveries, self._tests)
+        lanes = (self._deliveries, self._tests, self._approvals)
         for lane in lanes:
             lane.claim_nothing_more()
         for task in (self._dispatching, self._discarding):
@@ -178,6 +193,10 @@ class Sender:
         """Do as `deliver` does, with tests that a request waits for."""
         return self._tests.deliver()
 
+    def deliver_approvals(self) -> int:
+        """Do as `deliver` does, with requests for approval."""
+        return self._approvals.deliver()
+
     def discard(self) -> int:
         """End a page of the deliveries of deleted endpoints; return how many they were."""
         with self._engine.begin() as connection:
@@ -189,6 +208,8 @@ class Sender:
 
     def _dispatch_batch(self) -> bool:
         dispatched = self.dispatch()
+        if dispatched.approvals:
+            self._approvals.wake()
         if dispatched.deliveries:
             self._deliveries.wake()
         return dispatched.has_more

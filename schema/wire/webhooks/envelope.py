@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import to_json
 
@@ -57,6 +57,10 @@ class WebhookType(StrEnum):
     INTERNAL_ACCOUNT_STATUS_UPDATED = "INTERNAL_ACCOUNT.STATUS_UPDATED"
     WEBHOOK_ENDPOINT_DISABLED = "WEBHOOK_ENDPOINT.DISABLED"
     TEST = "TEST"
+
+
+APPROVAL: Final = WebhookType.INCOMING_PAYMENT_PENDING
+"""The type whose response decides on a payment."""
 
 
 def envelope(
