@@ -22,6 +22,7 @@ _READ_TIMEOUT_S: Final = 1.0
 _READ_AGAIN_S: Final = 0.25  # After a reading that failed or was slow.
 _SLOW_S: Final = 0.05
 _MARGIN_S: Final = 0.01  # Between two readings, the clocks may differ in speed.
+_DRIFT: Final = 0.000_5  # By so many seconds in a second at most.
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,18 @@ class Bounds:
     at: datetime
     sent_at: float  # On the clock of `monotonic`, as is the next.
     received_at: float
+
+    def narrowed(self, later: "Bounds") -> "Bounds":
+        """Return the bounds that both this and a `later` reading allow.
+
+        So a reading that took long makes no deadline come early that is known better. Those of
+        `later` alone when both cannot be true: then PostgreSQL's clock was set.
+        """
+        drift_s = (later.received_at - self.received_at) * _DRIFT
+        passed_s = (later.at - self.at).total_seconds()
+        sent_at = max(self.sent_at + passed_s - drift_s, later.sent_at)
+        received_at = min(self.received_at + passed_s + drift_s, later.received_at)
+        return Bounds(later.at, sent_at, received_at) if sent_at <= received_at else later
 
     @property
     def is_slow(self) -> bool:
@@ -78,7 +91,8 @@ class DatabaseClock:
             return
         DATABASE.succeeded()
         assert row is not None, "a SELECT without FROM has a row"
-        self.bounds = Bounds(row[0], sent_at, received_at)
+        bounds = Bounds(row[0], sent_at, received_at)
+        self.bounds = self.bounds.narrowed(bounds) if self.bounds else bounds
         self._reads_soon = self.bounds.is_slow
 
     async def read_again(self) -> None:
