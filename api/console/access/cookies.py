@@ -53,10 +53,20 @@ def _acted(request: Request) -> str:
 
 
 def _cookie(request: Request, name: str, value: str, max_age_s: int) -> str:
-    root = urlsplit(public_root(request))
-    is_secure = root.scheme == "https" or not _is_loopback(root.hostname or "")
-    secure = "; Secure" if is_secure else ""
+    secure = "; Secure" if _is_for_tls_only(request) else ""
     return f"{name}={value}; Path={ROOT}; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}"
+
+
+def _is_for_tls_only(request: Request) -> bool:
+    """Return whether browsers reach this console with TLS, or from another machine.
+
+    Without a public URL, the root is the address of this process, also behind a proxy. Of what the
+    browser has opened only the request tells: its host is passed on, and its scheme by a proxy that
+    is named in the settings.
+    """
+    root, opened = urlsplit(public_root(request)), request.url
+    hosts = (root.hostname or "", opened.hostname or "")
+    return "https" in {root.scheme, opened.scheme} or not all(map(_is_loopback, hosts))
 
 
 def _is_loopback(host: str) -> bool:

@@ -40,6 +40,14 @@ _MAX_BODY: Final = 16 * 1024
 _FORM: Final = "application/x-www-form-urlencoded"
 _KEY: Final = re.compile(KEY_PATTERN, re.ASCII)
 _SUCCESS: Final = 300
+_OTHER_SITE: Final = (
+    "This form was not sent from a page of this console; open the page and send it."
+)
+_OTHER_SCHEME: Final = (
+    "The console does not know the scheme of the URL that browsers open: set CARDLEDGER_PUBLIC_URL"
+    " to that URL, or name the proxy in CARDLEDGER_FORWARDED_ALLOW_IPS, which then has to send"
+    " X-Forwarded-Proto."
+)
 
 RequestBody = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """JSON that is sent to the API."""
@@ -142,10 +150,12 @@ def check_origin(request: Request) -> None:
 
     Raises: ApiError FORBIDDEN.
     """
-    sent = request.headers.getlist("origin")
+    sent = [each.lower() for each in request.headers.getlist("origin")]
     own = {_origin(public_root(request)), f"{request.url.scheme}://{_host(request)}"}
-    if len(sent) != 1 or sent[0].lower() not in own:
-        message = "This form was not sent from a page of this console; open the page and send it."
+    if len(sent) != 1 or sent[0] not in own:
+        # A page of the same host: a proxy has TLS, and the settings say nothing of it.
+        is_of_host = [each.partition("://")[2] for each in sent] == [_host(request)]
+        message = _OTHER_SCHEME if is_of_host else _OTHER_SITE
         raise ApiError(Code.FORBIDDEN, message, details={"header": "Origin"})
 
 
