@@ -74,7 +74,7 @@ def test_what_the_api_does_not_answer_is_noted(
     assert "the rest is of this page only" in page("/system")
     assert "The command lists the latest cards." in page("/simulator")
     fund = page("/exceptions/{card_transaction_id}/fund")
-    assert "The API returns the card transaction; since when it owes" in fund
+    assert "The API returns the card transaction; since when it is due" in fund
     owed = ok(api.get(f"/transactions/{stories.exception}"))
     shown_by_fund = document_of(fund)
     assert {name: shown_by_fund[name] for name in owed} == owed
@@ -122,8 +122,8 @@ def test_the_json_of_the_overview_and_the_system_have_what_they_show(
     overview = document_of(shown(person.get("")))
     system = document_of(shown(person.get("/system")))
 
-    [owed] = overview["openExceptions"]
-    assert (owed["count"], owed["owedAmount"]["amount"]) == (1, 2_500)
+    [due] = overview["openExceptions"]
+    assert (due["count"], due["dueAmount"]["amount"]) == (1, 2_500)
     verified = {"endedAt": "2026-01-31T00:00:00.000000Z", "differenceCount": 3}
     assert overview["lastVerification"] == verified
     assert stories.tip in {each["id"] for each in overview["data"]}

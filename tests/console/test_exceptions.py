@@ -1,4 +1,4 @@
-"""Exceptions: what is owed, by which event, and the deposit that pays it."""
+"""Exceptions: what is due, by which event, and the deposit that pays it."""
 
 import re
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from tests.api.support import Api, new_tenant, ok, serving, url_of
 from tests.connection_guard import GuardedApp
 from tests.console.person import Person, command_of, shown, url_in
 from tests.console.test_accounts import main_of
+from tests.console.test_api_calls import document_of
 from tests.waiting import eventually
 
 
@@ -93,7 +94,7 @@ def test_another_platform_has_no_exception(
     with Person(root) as visitor:
         visitor.log_in(other_platform.tenant)
 
-        assert "Nothing is owed." in shown(visitor.get("/exceptions"))
+        assert "Nothing is due." in shown(visitor.get("/exceptions"))
         shown(visitor.get(f"/exceptions/{owing[0]}/fund"), 404)
 
 
@@ -140,7 +141,7 @@ def test_a_confirmed_deposit_pays_once(person: Person, api: Api, owing: tuple[st
     ] * 2
     account = ok(api.get(f"/internal-accounts/{sent['account_id']}"))
     assert (account["balance"]["amount"], account["owedAmount"]["amount"]) == (0, 0)
-    assert "Nothing is owed." in shown(person.get("/exceptions"))
+    assert "Nothing is due." in shown(person.get("/exceptions"))
 
 
 def in_debt(api: Api) -> tuple[str, str]:
@@ -230,6 +231,12 @@ def test_a_debt_that_the_balance_covers_is_collected_by_the_smallest_deposit(
         return page if purchase in page else None
 
     listed = eventually(look)
+    entry = entry_of(listed, purchase)
+    assert '<p class="owes">10.00 USD</p>' in entry
+    assert "for a hold: none of it is cleared yet" in entry
+    assert '<p class="owes">0.00 USD</p>' not in listed
+    [found] = [each for each in document_of(listed)["data"] if each["id"] == purchase]
+    assert (found["dueAmount"]["amount"], found["owedAmount"]["amount"]) == (1_000, 0)
     page = shown(person.get(f"/exceptions/{purchase}/fund"))
     assert "Fund what is missing" not in main_of(listed) + main_of(page)
     assert "Collect by a deposit" in main_of(listed)
@@ -239,6 +246,25 @@ def test_a_debt_that_the_balance_covers_is_collected_by_the_smallest_deposit(
 
     assert answer.status_code == 303, answer.text
     assert ok(api.get(f"/transactions/{purchase}"))["owedAmount"]["amount"] == 0
+
+
+def test_a_debt_of_which_a_part_is_cleared_says_how_much(person: Person, api: Api) -> None:
+    card = api.active_card(balance=1_000)["id"]
+    purchase = str(api.authorize(card, 1_000, descriptor="SHOP 006")["id"])
+    eventually(lambda: ok(api.get(f"/transactions/{purchase}"))["status"] == "EXCEPTION")
+    partial = {"cardTransactionId": purchase, "amount": 400, "final": False}
+    ok(api.post(f"/sandbox/cards/{card}/simulate/clearing", partial))
+
+    entry = entry_of(shown(person.get("/exceptions")), purchase)
+
+    assert '<p class="owes">10.00 USD</p>' in entry
+    assert "the network has taken 4.00 USD of it, the rest is for a hold" in entry
+
+
+def entry_of(page: str, purchase: str) -> str:
+    """Return the part of the list about a purchase."""
+    [entry] = [each for each in main_of(page).split('<li class="entry">') if purchase in each]
+    return entry
 
 
 def test_a_form_that_was_edited_deposits_nothing(person: Person, api: Api) -> None:

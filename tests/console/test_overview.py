@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from unittest.mock import Mock
 
 import psycopg
@@ -120,12 +120,31 @@ def test_open_exceptions_are_in_the_bucket_of_their_days(
                     "UPDATE card_transactions SET debt_since = now() - %s WHERE id = %s",
                     [timedelta(days=age), purchase.partition(":")[2]],
                 )
-        [owed] = document_of(shown(visitor.get("")))["openExceptions"]
+        [due] = document_of(shown(visitor.get("")))["openExceptions"]
 
     counts = [sum(bucket == place for bucket in days.values()) for place in range(5)]
-    assert [each["count"] for each in owed["byAge"]] == counts
-    amounts = [each["owedAmount"]["amount"] for each in owed["byAge"]]
+    assert [each["count"] for each in due["byAge"]] == counts
+    amounts = [each["dueAmount"]["amount"] for each in due["byAge"]]
     assert amounts == [200 * count for count in counts]
+
+
+def test_what_is_due_for_a_hold_counts(root: str, config: ApiConfig) -> None:
+    tenant = new_tenant(config.database_url)
+    with Api(root, tenant) as client, Person(root) as visitor:
+        visitor.log_in(tenant)
+        card = client.active_card()["id"]
+        client.authorize(card, 1_000, descriptor="SHOP 006")  # Its pull fails.
+
+        def due() -> list[dict[str, Any]]:
+            exceptions: list[dict[str, Any]] = document_of(shown(visitor.get("")))["openExceptions"]
+            return exceptions
+
+        [found] = eventually(due)
+        page = shown(visitor.get(""))
+
+    assert (found["count"], found["dueAmount"]["amount"]) == (1, 1_000)
+    assert '<th scope="col">Due</th>' in page
+    assert re.search(r'<b class="owes">10.00 USD</b> <span class="hint">in 1</span>', page)
 
 
 def test_more_failing_endpoints_than_are_shown_are_said(
@@ -162,7 +181,7 @@ def test_it_counts_nothing_of_others(person: Person, other_platform: Api, storie
         page = shown(other.get(""))
 
     assert "No decision." in page
-    assert "Nothing is owed." in page
+    assert "Nothing is due." in page
     assert "No card transaction yet." in page
 
 

@@ -1,4 +1,4 @@
-"""Exceptions: what is owed, the oldest first, and in a sandbox the deposit that pays it."""
+"""Exceptions: what is due, the oldest first, and in a sandbox the deposit that pays it."""
 
 import re
 from datetime import UTC
@@ -39,12 +39,12 @@ _LIST: Final = FilteredList(_PART.path, "exceptions.html", part=_PART)
 _FUND: Final = f"{_PART.path}/{{card_transaction_id}}/fund"
 _OTHER_ORDER: Final = (
     "The API lists card transactions by their creation, this page by the event since which they are"
-    " owed; that and what would pay them are of this page."
+    " due; that, `dueAmount` and what would pay them are of this page."
 )
 
 _FUND_NOTE: Final = (
-    "The API returns the card transaction; since when it owes, its position in the queue of the"
-    " account, `availableBalance` and `missingAmount` are of this page."
+    "The API returns the card transaction; since when it is due, its position in the queue of the"
+    " account, `dueAmount`, `availableBalance` and `missingAmount` are of this page."
 )
 _KEY: Final = re.compile(
     r"console-fund-(?P<purchase>[0-9a-f-]{36})-[0-9T]{21}-(?P<missing>[0-9]{1,40})-[0-9]{1,19}",
@@ -68,7 +68,7 @@ class ExceptionsQuery(Filters):
 async def list_exceptions(
     request: Request, query: Annotated[ExceptionsQuery, Query()], call: Viewer
 ) -> Response:
-    """List what is owed, the oldest first."""
+    """List what is due, the oldest first."""
     listing = PlacedListing(call, "console exceptions", query)
     async with call.snapshot() as connection:
         page = await open_exceptions.page(
@@ -110,7 +110,8 @@ def _document(item: OpenException) -> documents.Document:
     missing = item.missing
     return {
         **item.resource.wire(),
-        "owedSince": documents.moment(item.since),
+        "dueSince": documents.moment(item.since),
+        "dueAmount": money(item.due, item.currency).wire(),
         "event": item.event,
         "source": item.source,
         "reference": item.reference,

@@ -1,4 +1,4 @@
-"""Overview: whether the ledger keeps up, what is owed, what fails, and the latest purchases."""
+"""Overview: whether the ledger keeps up, what is due, what fails, and the latest purchases."""
 
 from datetime import datetime
 from functools import partial
@@ -141,10 +141,10 @@ def _rate(rate: Rate) -> Document:
 def _exceptions(each: OpenExceptions) -> Document:
     return {
         "count": each.count,
-        "owedAmount": amount(each.total, each.currency),
+        "dueAmount": amount(each.total, each.currency),
         "isAtLeast": each.is_capped,
         "byAge": [
-            {"age": age, "count": count, "owedAmount": amount(owed, each.currency)}
-            for age, count, owed in zip(platform_figures.AGES, each.counts, each.owed, strict=True)
+            {"age": age, "count": count, "dueAmount": amount(due, each.currency)}
+            for age, count, due in zip(platform_figures.AGES, each.counts, each.due, strict=True)
         ],
     }

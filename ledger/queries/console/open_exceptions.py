@@ -1,4 +1,4 @@
-"""Open exceptions of a platform: what is owed, since which event, and what would pay it.
+"""Open exceptions of a platform: what is due, since which event, and what would pay it.
 
 An account pays its debts in the order in which they arose, each whole, and never skips one: what
 pays a debt pays all those before it in the queue of its account.
@@ -27,13 +27,14 @@ QUEUE_LIMIT: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenException:
-    """A card transaction that owes money, and its place in the queue of its account.
+    """A card transaction for which money is due, and its place in the queue of its account.
 
     `event` is what the network sent, rather than the pull that it led to; `source` and `reference`
     are None when a timer or the ledger itself sent the event. `ahead_count` debts of `ahead_amount`
     are paid first; both are None when these are more than `QUEUE_LIMIT`. `due` is what the account
-    is asked for, in one amount each. Amounts are minor units of `currency`. `account_version` is
-    the number of entries on the account.
+    is asked for: an open pull and refund reversals that are unpaid, each in one amount. Of it, the
+    network has taken what is `owed`; the rest is for a hold. Amounts are minor units of `currency`.
+    `account_version` is the number of entries on the account.
     """
 
     resource: CardTransactionResource
@@ -52,6 +53,11 @@ class OpenException:
     def currency(self) -> str:
         """The currency of the card transaction and of its account."""
         return self.resource.owed_amount.currency.code
+
+    @property
+    def owed(self) -> int:
+        """Of `due`, what the network has taken, in minor units."""
+        return self.resource.owed_amount.amount
 
     @property
     def position(self) -> int | None:

@@ -73,11 +73,10 @@ _EXCEPTIONS: Final = """
     SELECT currency,
         CASE WHEN days < 2 THEN 0 WHEN days < 4 THEN 1 WHEN days < 8 THEN 2 WHEN days < 15 THEN 3
             ELSE 4 END AS age,
-        count(*), sum(owed)::numeric
+        count(*), sum(due)::numeric
     FROM (
         SELECT currency, floor(extract(epoch FROM :now - debt_since) / 86400) AS days,
-            greatest(settled - pulled + released - (written_off - debits_written_off), 0)::numeric
-                + unpaid AS owed
+            open_pull::numeric + unpaid AS due
         FROM card_transactions
         WHERE debt_since IS NOT NULL AND status = 'EXCEPTION' AND platform_id = :platform
         LIMIT :limit
@@ -115,14 +114,15 @@ class Depth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenExceptions:
-    """The exceptions of a currency: how many of each age (`AGES`), and what is owed in them.
+    """The exceptions of a currency: how many of each age (`AGES`), and what is due in them.
 
+    That is what the accounts are asked for: besides what is owed, pulls of holds that have failed.
     `is_capped`: at least so many; more than `ROW_LIMIT` of all currencies are open.
     """
 
     currency: str
     counts: Sequence[int]
-    owed: Sequence[int]
+    due: Sequence[int]
     is_capped: bool = False
 
     @property
@@ -132,8 +132,8 @@ class OpenExceptions:
 
     @property
     def total(self) -> int:
-        """What is owed, in minor units."""
-        return sum(self.owed)
+        """What is due, in minor units."""
+        return sum(self.due)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformFigures:
-    """What waits, what is owed, and what fails."""
+    """What waits, what is due, and what fails."""
 
     depths: Sequence[Depth]
     exceptions: Sequence[OpenExceptions]
@@ -244,11 +244,11 @@ async def _exceptions(
         text(_EXCEPTIONS), {"platform": platform_id, "now": now, "limit": ROW_LIMIT + 1}
     )
     found: dict[str, tuple[list[int], list[int]]] = {}
-    for currency, age, count, owed in rows:
+    for currency, age, count, due in rows:
         numbers, sums = found.setdefault(currency, ([0] * len(AGES), [0] * len(AGES)))
-        numbers[age], sums[age] = count, int(owed)
+        numbers[age], sums[age] = count, int(due)
     is_capped = sum(sum(numbers) for numbers, _ in found.values()) > ROW_LIMIT
     return [
-        OpenExceptions(currency=currency, counts=numbers, owed=sums, is_capped=is_capped)
+        OpenExceptions(currency=currency, counts=numbers, due=sums, is_capped=is_capped)
         for currency, (numbers, sums) in found.items()
     ]
