@@ -47,6 +47,7 @@ FIGURES: Final = (
 """The figures of a card transaction that are amounts, with their titles."""
 
 _OPTIONAL: Final = {"writtenOffAmount"}
+_SIGNED: Final = {"settledAmount"}  # Of a credit: the network pays the account.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +126,21 @@ def draw(history: PurchaseHistory) -> Picture:
     return Picture(
         lanes=lanes,
         rows=[_row(step, history, lanes, currency) for step in history.steps],
-        figures=[
-            (name, title, formats.decimal(int(history.figures[name] or 0), currency))
-            for name, title in FIGURES
-            if name not in _OPTIONAL or history.figures[name]
-        ],
+        figures=[*_figures(history, currency)],
         totals=[
             (lane.account, formats.decimal(_shown(lane, history.balances), currency, signed=True))
             for lane in lanes
         ],
     )
+
+
+def _figures(history: PurchaseHistory, currency: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, title and amount of each figure as of the event."""
+    for name, title in FIGURES:
+        amount = int(history.figures[name] or 0)
+        if amount or name not in _OPTIONAL:
+            signed = history.is_credit and name in _SIGNED
+            yield name, title, formats.decimal(amount, currency, signed=signed)
 
 
 def _lanes(history: PurchaseHistory) -> list[Lane]:

@@ -57,9 +57,10 @@ class PurchaseHistory:
     """A card transaction as of one of its events, and a page of its events.
 
     `greatest` is the largest balance, in minor units, that any account had at any event; `accounts`
-    are those that the purchase has moved money into or out of, of all events. `figures`, `balances`
-    and `reason`, why it is VOIDED or was declined, are as of the event. `is_capped`: there are more
-    events than `event_count`, which is `FOLD_LIMIT`; what is later is not in the history.
+    are those that the purchase has moved money into or out of, of all events. `figures`,
+    `balances`, `reason`, why it is VOIDED or was declined, and `is_credit`, that its direction is
+    CREDIT, are as of the event. `is_capped`: there are more events than `event_count`, which is
+    `FOLD_LIMIT`; what is later is not in the history.
     """
 
     resource: CardTransactionResource
@@ -68,6 +69,7 @@ class PurchaseHistory:
     as_of: int
     figures: Figures
     reason: str | None
+    is_credit: bool
     balances: Balances
     first: int
     steps: Sequence[Step]
@@ -160,6 +162,7 @@ def fold(read_rows: UnfoldedHistory) -> Generator[None, None, PurchaseHistory]:
         as_of=read_rows.as_of,
         figures=folded.figures,
         reason=folded.reason,
+        is_credit=folded.is_credit,
         balances=folded.balances,
         first=read_rows.first,
         steps=[
@@ -180,6 +183,7 @@ def _page_of(sequence: int) -> int:
 class _Folded:
     figures: Figures
     reason: str | None
+    is_credit: bool
     balances: Balances
     before_page: CardTransaction
     page: Sequence[tuple[Balances, Balances, Figures]]
@@ -195,6 +199,7 @@ def _fold(
     page: list[tuple[Balances, Balances, Figures]] = []
     figures: Figures = {}
     reason: str | None = None
+    is_credit = False
     shown = _NOTHING
     for sequence, (before, event, after) in enumerate(explain.steps(facts), start=1):
         moved = _moved(balances, event)
@@ -207,11 +212,13 @@ def _fold(
             page.append((balances, moved, explain.figures(after)))
         if sequence == as_of:
             figures, reason, shown = explain.figures(after), explain.reason(after), moved
+            is_credit = after.pays_account
         balances = moved
         yield
     return _Folded(
         figures=figures,
         reason=reason,
+        is_credit=is_credit,
         balances=shown,
         before_page=before_page,
         page=page,

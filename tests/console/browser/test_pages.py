@@ -114,6 +114,21 @@ def test_a_refused_form_can_be_read_by_everyone(visit: Visiting, api: Api) -> No
     assert not any(found.values()), found
 
 
+def test_a_credit_can_be_read_by_everyone(visit: Visiting, api: Api) -> None:
+    card = api.active_card()["id"]
+    body = {"amount": 5_000, "currency": {"code": "USD"}, "merchant": {"descriptor": "PUSHED"}}
+    credit = ok(api.simulate(card, "financial_credit_authorization", body))["id"]
+    person = visit()
+    found: dict[tuple[str, str], list[str]] = {}
+
+    for path in (f"/card-transactions?cardId={card}", f"/card-transactions/{credit}"):
+        person.open(f"/console{path}")
+        expect(person.page.get_by_role("main").get_by_text("credit", exact=True)).to_be_visible()
+        found |= {(path, name): person.faults() for name in person.appearances()}
+
+    assert not any(found.values()), found
+
+
 def test_no_page_is_forgotten_here() -> None:
     shown = {
         path.partition("?")[0]
