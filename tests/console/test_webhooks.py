@@ -171,6 +171,18 @@ def test_the_command_has_every_filter(person: Person, api: Api, endpoint: str) -
     assert [each["id"] for each in ok(api.http.get(url))["data"]] == [key]
 
 
+def attempt(database_url: DatabaseUrl, key: str, numbers: range) -> None:
+    """Record attempts of a delivery, beside its first one."""
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at,"
+            " duration_ms, status) SELECT a.delivery_id, a.number + n, a.customer_id,"
+            " a.attempted_at, 1, 500 FROM webhook_attempts a, unnest(%s::integer[]) AS n"
+            " WHERE a.delivery_id = %s AND a.number = 1",
+            [list(numbers), key.partition(":")[2]],
+        )
+
+
 def test_attempts_have_pages(
     person: Person, api: Api, receiver: Receiver, endpoint: str, database_url: DatabaseUrl
 ) -> None:
@@ -178,20 +190,17 @@ def test_attempts_have_pages(
     purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
     key = failing(api, endpoint, purchase)
     few = shown(person.get(f"/webhooks/deliveries/{key}"))
-    with psycopg.connect(database_url) as owner:
-        owner.execute(
-            "INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at,"
-            " duration_ms, status) SELECT a.delivery_id, a.number + n, a.customer_id,"
-            " a.attempted_at, 1, 500 FROM webhook_attempts a, generate_series(1000, 1059) AS n"
-            " WHERE a.delivery_id = %s AND a.number = 1",
-            [key.partition(":")[2]],
-        )
+    attempt(database_url, key, range(1000, 1024))
+    more = shown(person.get(f"/webhooks/deliveries/{key}"))
+    attempt(database_url, key, range(1024, 1060))
 
     first = shown(person.get(f"/webhooks/deliveries/{key}"))
     second = shown(person.get(f"/webhooks/deliveries/{key}", before=numbers(first)[-1]))
 
-    note = "The API answers with every attempt; this JSON has those of this page."
-    assert [note in page for page in (few, first, second)] == [False, True, True]
+    note = "The API answers with the last 20 attempts; this JSON has those of this page."
+    assert [note in page for page in (few, more, first, second)] == [False, True, True, True]
+    assert len(ok(api.get(f"/webhooks/deliveries/{key}"))["attemptList"]) == 20
+    assert 25 <= len(numbers(more)) < 50
     assert numbers(first) == list(range(1060, 1010, -1))
     assert numbers(second)[:10] == list(range(1010, 1000, -1))
     assert numbers(second)[-1] == 1

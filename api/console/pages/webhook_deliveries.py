@@ -17,7 +17,7 @@ from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.errors import not_found
 from cardledger.ledger.webhooks import deliveries
-from cardledger.ledger.webhooks.deliveries import AttemptPage
+from cardledger.ledger.webhooks.deliveries import LAST_ATTEMPTS, AttemptPage
 from cardledger.schema.wire.common import WebhookDeliveryId, WebhookEndpointId, public_id
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.endpoints import DeliveryState, SubjectId
@@ -34,7 +34,10 @@ _LIST: Final = FilteredList(
 )
 _PAYLOAD_CHARACTERS: Final = 200_000
 _ATTEMPTS: Final = 50  # Of a page.
-_SOME_ATTEMPTS: Final = "The API answers with every attempt; this JSON has those of this page."
+_OTHER_ATTEMPTS: Final = (
+    f"The API answers with the last {LAST_ATTEMPTS.limit} attempts; this JSON has those of this"
+    " page."
+)
 _MAX_ATTEMPTS: Final = 2**31 - 1  # `number` is an integer of PostgreSQL.
 
 _PAGES: Final = {
@@ -120,6 +123,7 @@ async def show_delivery(
     found = delivery.attempt_list or []
     attempts = found[-_ATTEMPTS:][::-1]
     shown = delivery.model_copy(update={"attempt_list": attempts[::-1]})
+    has_others = before is not None or len(found) > LAST_ATTEMPTS.limit
     return await rendering.page(
         request,
         "webhook_delivery.html",
@@ -138,7 +142,7 @@ async def show_delivery(
             call,
             f"/webhooks/deliveries/{name}",
             shown.wire(),
-            note=None if before is None and len(found) <= _ATTEMPTS else _SOME_ATTEMPTS,
+            note=_OTHER_ATTEMPTS if has_others else None,
         ),
     )
 
