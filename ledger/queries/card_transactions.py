@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
+from sqlalchemy import ColumnElement, Row, and_, bindparam, case, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
@@ -257,11 +257,7 @@ def _matching(
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
     if filters.direction is not None:
-        # `CardTransaction.pays_account`.
-        is_credit = or_(
-            and_(columns.authorizations == 0, columns.settlement_count == 0),
-            func.coalesce(columns.closed_by, "") == Closure.CREDITED.value,
-        )
+        is_credit = _pays_account(columns)
         yield is_credit if filters.direction == "CREDIT" else not_(is_credit)
     if filters.created_from is not None:
         yield columns.created_at >= filters.created_from
@@ -270,8 +266,21 @@ def _matching(
     yield from _made_within(columns, filters)
     if filters.min_amount is not None:
         totals = columns.authorized, columns.settled, columns.declined, columns.refunded
-        yield func.greatest(*totals) >= filters.min_amount
+        # Readers see it as the authorized amount, unless a purchase has got the credit's token.
+        of_credit = case((_pays_account(columns), columns.credit_authorized))
+        yield func.greatest(*totals, of_credit) >= filters.min_amount
     yield from _of_cardholder(columns, platform_id, filters)
+
+
+def _pays_account(columns: _Columns) -> ColumnElement[bool]:
+    """Return the condition of a card transaction whose direction is CREDIT.
+
+    That of `CardTransaction.pays_account`.
+    """
+    return or_(
+        and_(columns.authorizations == 0, columns.settlement_count == 0),
+        func.coalesce(columns.closed_by, "") == Closure.CREDITED.value,
+    )
 
 
 def _made_within(

@@ -68,16 +68,30 @@ def settled_of(page: str) -> str:
     return str(amount)
 
 
+def test_the_least_amount_finds_an_authorized_credit(person: Person, api: Api) -> None:
+    card = str(api.active_card()["id"])
+    body = {"amount": 7_000, "currency": {"code": "USD"}, "merchant": {"descriptor": "UNCLEARED"}}
+    credit = ok(api.simulate(card, "credit_authorization", body))
+
+    found, none = (
+        shown(person.get("/card-transactions", cardId=card, minAmount=least))
+        for least in ("70.00 USD", "70.01 USD")
+    )
+
+    assert credit["authorizedAmount"]["amount"] == 7_000
+    assert [credit["id"] in main_of(page) for page in (found, none)] == [True, False]
+
+
 def test_a_credit_whose_token_gets_a_purchase_is_one_before_that(person: Person, api: Api) -> None:
     card = str(api.active_card()["id"])
-    for kind in ("CREDIT_AUTHORIZATION", "AUTHORIZATION"):
+    for kind, amount in (("CREDIT_AUTHORIZATION", 2_000), ("AUTHORIZATION", 1_000)):
         event = {
             "type": kind,
             "source": "visa",
             "reference": f"credit-{kind}",
             "issuerTransactionToken": "credit-then-purchase",
             "cardId": card,
-            "amount": 1_000,
+            "amount": amount,
             "currency": "USD",
             "merchant": {"descriptor": "SHOP"},
         }
@@ -87,6 +101,8 @@ def test_a_credit_whose_token_gets_a_purchase_is_one_before_that(person: Person,
 
     path = f"/card-transactions/{found['id']}"
     first, last = shown(person.get(path, asOf=1)), shown(person.get(path))
+    more = shown(person.get("/card-transactions", cardId=card, minAmount="10.01 USD"))
 
     assert found["direction"] == "DEBIT"
     assert ["badge credit" in page for page in (first, last)] == [True, False]
+    assert found["id"] not in main_of(more)  # Of which 10.00 is authorized.
