@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -70,6 +71,19 @@ def test_a_card_or_a_token_beside_its_owner_is_found_in_either_order(
     found = {text: person.get("/search", q=text).headers.get("location") for text in expected}
 
     assert found == expected
+
+
+@pytest.mark.parametrize("word", ["user:", "Customer:", "Quote:", ""])
+def test_a_platforms_own_identifier_may_have_the_form_of_an_id(
+    person: Person, api: Api, word: str
+) -> None:
+    of_customer, of_card = (f"{word}{uuid4()}" for _ in range(2))
+    owner = api.customer(platformCustomerId=of_customer)["id"]
+    card = api.card(owner, [api.account(owner)["id"]], platformCardId=of_card)["id"]
+
+    found = [person.get("/search", q=each).headers["location"] for each in (of_customer, of_card)]
+
+    assert found == [f"/console/customers/{owner}", f"/console/cards/{card}"]
 
 
 def test_a_name_that_was_given_again_is_that_of_both_customers(person: Person, api: Api) -> None:

@@ -116,6 +116,8 @@ async def find(connection: AsyncConnection, *, platform_id: Id, query: str) -> F
     if named is not None:
         resource = named[1]
         hits = [hit async for hit in _by_id(connection, platform_id, resource, named[2])]
+        # A platform may choose UUIDs as its own identifiers, also with a word before them.
+        hits += [hit async for hit in _by_platform(connection, platform_id, text)]
         is_read = resource is None or resource in RESOURCES
         return Found(
             hits=hits,
@@ -166,10 +168,6 @@ async def _by_id(
         )
         if found is not None:
             yield Hit(resource=name, key=found, by="id")
-    # A platform may choose UUIDs as its own identifiers, and issuers as their tokens.
-    if resource is None:
-        async for hit in _by_platform(connection, platform_id, uuid):
-            yield hit
 
 
 async def _by_platform(
