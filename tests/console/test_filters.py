@@ -1,5 +1,6 @@
 """Fields of filters and forms: what is read as an amount, and what is refused."""
 
+import re
 from typing import Final, NoReturn
 
 import pytest
@@ -177,6 +178,30 @@ def test_what_was_typed_is_text(person: Person) -> None:
     fields = Fields.of_page(page)
     assert [fields.of[name].value for name in ("minAmount", "status")] == [typed, typed]
     assert "<script>alert" not in page
+
+
+@pytest.mark.parametrize(
+    "path", ["/card-transactions", "/customers", "/journal", "/webhooks/deliveries"]
+)
+def test_a_time_may_have_seconds(person: Person, path: str) -> None:
+    typed = {"since": "2026-01-31T12:00:30", "until": "2026-01-31T12:00:59"}
+
+    page = shown(person.get(path, **typed))
+
+    fields = Fields.of_page(page)
+    assert {name: fields.of[name].value for name in typed} == typed
+    times = re.findall(r'<input [^>]*type="datetime-local"[^>]*>', page)
+    assert len(times) == 2
+    # Without it, browsers take seconds for wrong and do not send the form.
+    assert all(' step="1"' in each for each in times)
+
+
+def test_the_day_before_ends_where_the_journal_begins(person: Person) -> None:
+    page = shown(person.get("/journal", since="2026-01-31T12:00:30", until="2026-01-31T13:00"))
+
+    [link] = re.findall(r'href="([^"]*)">The day before</a>', page)
+    assert "since=2026-01-31T00%3A00%3A00" in link
+    assert "until=2026-01-31T12%3A00%3A30" in link
 
 
 def test_a_page_of_other_filters_is_refused_with_the_form(person: Person) -> None:

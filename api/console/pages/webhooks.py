@@ -43,6 +43,7 @@ _DELIVERIES: Final = navigation.DELIVERIES
 _LATEST: Final = 10
 _STATES: Final = {"enable": "ENABLED", "disable": "DISABLED"}
 _REPLAYED_FROM: Final = timedelta(days=1)  # What the form of a replay begins with.
+_IN_A_LINK: Final = "%Y-%m-%dT%H:%M:%S"
 _MOMENT: Final = TypeAdapter(Moment)
 _STATE: Final = TypeAdapter(AwareDatetime)
 _CHANGED: Final = (409, "The endpoint has changed since this form was shown; reload its page.")
@@ -185,7 +186,7 @@ async def replay_failed(action: Managing, endpoint_id: WebhookEndpointId) -> Res
     answer = await action.run("POST", "/webhooks/replay", body)
     if not answer.is_success:
         raise answer.error({"cursor": "after"})
-    shown = {"replayed": answer.body["count"], "since": f"{since:%Y-%m-%dT%H:%M:%S}"}
+    shown = {"replayed": answer.body["count"], "since": f"{since:{_IN_A_LINK}}"}
     if answer.body.get("nextCursor"):
         shown["after"] = answer.body["nextCursor"]
     return redirect(f"{_ENDPOINTS}/{name}?{urlencode(shown)}")
@@ -285,7 +286,7 @@ async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpo
         was_shown=was_shown,
         replaces_last=endpoints.replaces_last_secret(endpoint.former_secret_until, at=call.now()),
         query=query,
-        since=f"{query.since or call.now() - _REPLAYED_FROM:%Y-%m-%dT%H:%M}",
+        since=f"{query.since or call.now() - _REPLAYED_FROM:{_IN_A_LINK}}",
         key=forms.new_key,
         api=rendering.api_call(
             request,

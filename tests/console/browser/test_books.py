@@ -1,5 +1,6 @@
 """Exceptions, customers, accounts, cards, journal and trial balance in Chromium."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -97,3 +98,14 @@ def test_the_statement_leads_to_the_purchase_and_back(
     expect(page.get_by_role("heading", level=1)).to_have_text("TOOLS AND SONS")
     page.get_by_role("link", name=names["account"]).click()
     expect(page.get_by_role("heading", name="Statement")).to_be_visible()
+
+
+def test_times_with_seconds_are_sent(visit: Visiting) -> None:
+    page = visit("/journal").page
+
+    page.get_by_label("From (UTC)").fill("2026-01-31T12:00:30")
+    page.get_by_label("To (UTC)").fill("2026-01-31T13:00:45")
+    page.get_by_role("button", name="Filter").click()
+
+    expect(page).to_have_url(re.compile(r"since=2026-01-31T12%3A00%3A30"))
+    expect(page.get_by_label("To (UTC)")).to_have_value("2026-01-31T13:00:45")
