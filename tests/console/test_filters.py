@@ -7,6 +7,7 @@ import pytest
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
+from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access.refusals import form_page_at
 from cardledger.api.console.application import PAGES
@@ -16,9 +17,10 @@ from cardledger.ledger.storage.snapshot_connections import (
     SnapshotError,
     SnapshotProblem,
 )
-from tests.api.support import Api
+from tests.api.support import Api, new_tenant
 from tests.console.fields import Fields
 from tests.console.person import Person, shown
+from tests.console.test_accounts import main_of
 
 AMOUNTS: TypeAdapter[NamedAmount] = TypeAdapter(Amount)
 
@@ -150,6 +152,21 @@ def test_all_that_was_typed_stays(person: Person, api: Api) -> None:
     kept = {name: value for name, value in fields.filled().items() if value}
     assert kept == typed | {"until": "2026-02-28T00:00"}  # As a field for times has a day.
     assert list(fields.wrong()) == ["minAmount"]
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_form_with_nothing_in_it_is_the_whole_list(
+    root: str, config: ApiConfig, path: str
+) -> None:
+    with Person(root) as visitor:
+        visitor.log_in(new_tenant(config.database_url))  # Which has nothing to list.
+        whole = main_of(shown(visitor.get(path)))
+        names = Fields.of_page(whole).of
+
+        filtered = main_of(shown(visitor.get(path, **dict.fromkeys(names, ""))))
+
+    [said] = re.findall(r'(?s)<div class="empty">.*?</div>', whole)
+    assert said in filtered
 
 
 def test_each_wrong_field_is_named(person: Person) -> None:

@@ -54,7 +54,7 @@ class FilteredList:
             self.template,
             call=call,
             part=self._part,
-            sent=Sent(request.query_params),
+            sent=Sent.of(request),
             api=api,
             **self._values,
             **rows,

@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
+from fastapi import Request
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, PageQuery
@@ -85,7 +86,16 @@ class Filters(PageQuery):
 
 
 class Sent(dict[str, str]):
-    """The parameters of a request, for a form that shows them again; others are empty."""
+    """The parameters of a request, for a form that shows them again; others are empty.
+
+    A browser sends every field of a form. Those with nothing in them are left out: they select
+    nothing, and a list is the whole one where none is sent.
+    """
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Return what a request has sent."""
+        return cls({name: value for name, value in request.query_params.items() if value})
 
     def __missing__(self, _name: str) -> str:
         return ""

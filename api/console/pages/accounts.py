@@ -156,7 +156,7 @@ async def show_account(
         part=_PART,
         account=account,
         name=name,
-        sent=Sent(request.query_params),
+        sent=Sent.of(request),
         statement=statement,
         cards=funded.items,
         has_more_cards=funded.last is not None,

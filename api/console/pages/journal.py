@@ -82,7 +82,7 @@ async def show_journal(
         request,
         call,
         following=Sent(
-            request.query_params,
+            Sent.of(request),
             since=f"{since:{_IN_A_LINK}}",
             until=f"{until:{_IN_A_LINK}}",
         ),
