@@ -342,11 +342,12 @@ def test_the_trial_balance_is_that_of_the_entries(
     card: dict[str, Any],  # noqa: ARG001 - its entries
 ) -> None:
     def look() -> str | None:
-        page = main_of(shown(person.get("/trial-balance")))
-        return page if "network settlement" in page else None
+        page = shown(person.get("/trial-balance"))
+        return page if "network settlement" in main_of(page) else None
 
-    page = eventually(look, timeout_s=60)
+    whole = eventually(look, timeout_s=60)
 
+    page = main_of(whole)
     assert "Debits equal credits" in page
     rows = [words_of(row) for row in page.partition("<tbody>")[2].split("<tr>")]
     assert "card holds 15.00 15.00" in rows
@@ -355,6 +356,12 @@ def test_the_trial_balance_is_that_of_the_entries(
     assert "sandbox funding 50.00 0.00 50.00" in rows
     assert "total 80.00 80.00 50.00 50.00" in rows
     assert re.search(r"\d+ (s|min) +old: as of \d{4}-", words_of(page))
+    [hint] = re.findall(r'<p class="hint" id="of-today">([^<]*)</p>', page)
+    assert "in the journal of today" in hint
+    links = re.findall(r'<a href="/console/journal\?kind=[^>]*>', page)
+    assert links
+    assert all('aria-describedby="of-today"' in link for link in links)
+    assert "The command computes it now; this page has what a worker computed at the time" in whole
 
 
 def test_the_greatest_amounts_are_added_up(root: str, config: ApiConfig, database_url: str) -> None:

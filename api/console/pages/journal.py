@@ -37,6 +37,10 @@ _BY_POSTING_DAY: Final = (
 )
 _ALL_KINDS: Final = "It has the entries of every account: it can select one, not all customers'."
 _ONE_CURRENCY: Final = "Where the platform has several currencies, add --currency."
+_COMPUTED: Final = (
+    "The command computes it now; this page has what a worker computed at the time above."
+)
+_NOT_COMPUTED: Final = "The command computes it now; no worker has computed it for this page yet."
 _NO_FILTER: Final = (
     "must be empty for one account: its statement, in its one currency, has no such filter"
 )
@@ -159,6 +163,7 @@ async def show_trial_balance(request: Request, call: Viewer) -> Response:
         api=rendering.Command(
             command=f"cardledger report trial-balance --platform {platform} --format json",
             document=_balances(balances),
+            note=_NOT_COMPUTED if balances.as_of is None else _COMPUTED,
         ),
     )
 
