@@ -21,7 +21,7 @@ from cardledger.api.console.mode import ConsoleConfig, ConsoleMode
 from cardledger.api.http import errors as http_errors
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.console import platform_figures
-from tests.api.support import Api, closed_port, new_tenant, server
+from tests.api.support import Api, closed_port, made, new_tenant, server
 from tests.console.person import Person, shown
 from tests.console.stories import Stories, play
 from tests.console.test_accounts import main_of
@@ -145,6 +145,35 @@ def test_what_is_due_for_a_hold_counts(root: str, config: ApiConfig) -> None:
     assert (found["count"], found["dueAmount"]["amount"]) == (1, 1_000)
     assert '<th scope="col">Due</th>' in page
     assert re.search(r'<b class="owes">10.00 USD</b> <span class="hint">in 1</span>', page)
+
+
+@pytest.mark.parametrize(
+    ("set_to", "words"),
+    [
+        ("failing_since = now()", "failing"),
+        ("state = 'DISABLED', disabled_reason = 'GONE'", "disabled gone"),
+    ],
+)
+def test_the_state_of_an_endpoint_is_the_same_on_every_page(
+    root: str, config: ApiConfig, database_url: DatabaseUrl, set_to: str, words: str
+) -> None:
+    tenant = new_tenant(config.database_url)
+    with Api(root, tenant) as client, Person(root) as visitor:
+        visitor.log_in(tenant)
+        url = "http://127.0.0.1:9/refused"
+        endpoint = made(client.post("/webhooks/endpoints", {"url": url}))["id"]
+        with psycopg.connect(database_url) as owner:
+            owner.execute(
+                f"UPDATE webhook_endpoints SET {set_to} WHERE id = %s".encode(),
+                [endpoint.partition(":")[2]],
+            )
+        paths = ("", "/webhooks", f"/webhooks/endpoints/{endpoint}")
+        pages = {path: main_of(shown(visitor.get(path))) for path in paths}
+
+    state, *reason = words.split()
+    badge = f'<span class="badge status {state}">{state}</span>'
+    whole = " ".join([badge, *(f'<span class="hint">{each}</span>' for each in reason)])
+    assert {path: whole in page for path, page in pages.items()} == dict.fromkeys(paths, True)
 
 
 def test_more_failing_endpoints_than_are_shown_are_said(
