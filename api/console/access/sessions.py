@@ -82,14 +82,17 @@ def is_form_token(sent: str, session: Session, keys: KeyRing) -> bool:
     return _is_token(sent, _of_form(session), keys)
 
 
-def play_token(run_id: str, session: Session, keys: KeyRing) -> str:
-    """Return what lets a page of a run go on by itself: the session's own address, no other's."""
-    return _encoded(keys.hash_secret(_of_run(run_id, session), Purpose.CONSOLE_FORM))
+def tag_of(text: str, session: Session, keys: KeyRing) -> str:
+    """Return what proves in an address that the console has written `text` for `session`.
+
+    `text` begins with a word that says what it is for.
+    """
+    return _encoded(keys.hash_secret(_of_address(text, session), Purpose.CONSOLE_FORM))
 
 
-def is_play_token(sent: str, run_id: str, session: Session, keys: KeyRing) -> bool:
-    """Return whether `sent` is the `play_token` of a run, in constant time."""
-    return _is_token(sent, _of_run(run_id, session), keys)
+def is_tag(sent: str, text: str, session: Session, keys: KeyRing) -> bool:
+    """Return whether `sent` is the `tag_of` a text, in constant time."""
+    return _is_token(sent, _of_address(text, session), keys)
 
 
 # The purpose is in the text, too: hashes as releases before schema 0018 read them have no other.
@@ -101,8 +104,8 @@ def _of_form(session: Session) -> str:
     return f"console form {session.nonce}"
 
 
-def _of_run(run_id: str, session: Session) -> str:
-    return f"console run {session.nonce} {run_id}"
+def _of_address(text: str, session: Session) -> str:
+    return f"console address {session.nonce} {text}"
 
 
 def _is_token(sent: str, text: str, keys: KeyRing) -> bool:

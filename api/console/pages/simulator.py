@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Annotated, Final
-from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
 from pydantic import Field, ValidationError
@@ -11,6 +10,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms, refusals
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
+from cardledger.api.console.access.proven_addresses import Tag, is_proven, proven
 from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.histories import folded
 from cardledger.api.console.html import documents, picture, rendering
@@ -70,7 +70,8 @@ class CardQuery(Filters):
     """What a card's page shows besides the card: a purchase, and the request that was just made.
 
     `key` is the Idempotency-Key of that request; `name`, `balance` in minor units and `ending` are
-    of a cardholder that was just made.
+    of a cardholder that was just made. Without the `tag` that proves them, only the purchase is
+    shown.
     """
 
     purchase: CardTransactionId | None = None
@@ -84,6 +85,7 @@ class CardQuery(Filters):
     balance: Annotated[int, Field(ge=0, le=MAX_FUND)] = 0
     ending: str = ""
     key: Annotated[str, Field(pattern=forms.KEY_PATTERN)] | None = None
+    tag: Tag = ""
 
 
 @router.get(_PART.path)
@@ -160,7 +162,7 @@ async def create_cardholder(action: Transacting) -> Response:
         "balance": str(balance),
         "ending": wanted.card_ending,
     }
-    return redirect(f"{_CARDS}/{made.card}?{urlencode(shown)}")
+    return redirect(proven(f"{_CARDS}/{made.card}", shown, action.call.session, action.call.keys))
 
 
 async def _balance_of(action: Action) -> tuple[str | None, int]:
@@ -184,6 +186,8 @@ async def show_card(
     request: Request, card_id: CardId, query: Annotated[CardQuery, Query()], call: Viewer
 ) -> Response:
     """Show a card with the forms of all operations, and the picture of one of its purchases."""
+    if not is_proven(request, call.session, call.keys):
+        query = CardQuery(purchase=query.purchase)
     return await _card_page(request, call, card_id, query)
 
 
@@ -221,7 +225,8 @@ async def simulate(request: Request, action: Transacting, card_id: CardId, name:
     if name == "balance_inquiry":  # It is not recorded: only this answer shows it.
         return await _card_page(request, call, card_id, query, answer=answer)
     shown = {"purchase": answer.body["id"], **sent}
-    return redirect(f"{_CARDS}/{public_id('Card', card_id)}?{urlencode(shown)}")
+    page = f"{_CARDS}/{public_id('Card', card_id)}"
+    return redirect(proven(page, shown, call.session, call.keys))
 
 
 async def _card(call: ConsoleContext, card_id: CardId) -> CardResource:

@@ -1,7 +1,6 @@
 """A deposit on the account of a card, by the simulator: amount and account are shown before."""
 
 from typing import Annotated, Final
-from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
 
@@ -9,6 +8,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Transacting
+from cardledger.api.console.access.proven_addresses import proven
 from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import rendering
 from cardledger.api.console.lists.filters import Filters
@@ -97,7 +97,8 @@ async def fund(card_id: CardId, action: Transacting) -> Response:
     }
     if fields.get("purchase"):
         shown["purchase"] = fields["purchase"]
-    return redirect(f"{_CARDS}/{public_id('Card', card_id)}?{urlencode(shown)}")
+    page = f"{_CARDS}/{public_id('Card', card_id)}"
+    return redirect(proven(page, shown, action.call.session, action.call.keys))
 
 
 async def _account_of(call: ConsoleContext, card_id: CardId) -> InternalAccountResource:

@@ -147,7 +147,7 @@ async def show(
         with_amounts=currencies.with_amounts,
         run=run,
         step=query.step,
-        is_playing=sessions.is_play_token(query.play, query.run, call.session, call.keys),
+        is_playing=sessions.is_tag(query.play, _play_text(query.run), call.session, call.keys),
         next_key=stories.key_of(query.run, query.step + 1),
         new_key=forms.new_key,
         history=history,
@@ -184,9 +184,14 @@ async def _play(request: Request, action: Action, story: Story, number: int, run
 
 
 def _play_token(action: Action, run: Run) -> str:
+    """Return what lets a page of a run go on by itself: the session's own address, no other's."""
     if action.fields.get("play") != _PLAY:
         return ""
-    return sessions.play_token(run.id, action.call.session, action.call.keys)
+    return sessions.tag_of(_play_text(run.id), action.call.session, action.call.keys)
+
+
+def _play_text(run_id: str) -> str:
+    return f"run {run_id}"
 
 
 def _outcome_in(answer: Answer) -> Mapping[str, Any] | None:

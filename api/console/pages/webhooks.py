@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import Annotated, Final
-from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
 from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
@@ -13,6 +12,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.forms import Managing
+from cardledger.api.console.access.proven_addresses import Tag, is_proven, proven
 from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import documents, formats, rendering
 from cardledger.api.console.lists.filters import Filters, Moment
@@ -52,11 +52,12 @@ router = console_router()
 
 
 class EndpointQuery(Filters):
-    """What an endpoint's page says about a replay that was just made."""
+    """What an endpoint's page says about a replay that was just made, proven by `tag`."""
 
     replayed: Annotated[int, Field(ge=0, le=10**9)] | None = None
     since: Moment | None = None
     after: WebhookDeliveryId | None = None
+    tag: Tag = ""
 
 
 @router.get(_PART.path)
@@ -104,7 +105,9 @@ async def show_endpoint(
     call: Viewer,
 ) -> Response:
     """Show an endpoint, its latest deliveries, and what can be done with it."""
-    return await _endpoint_page(request, call, await _read(call, endpoint_id), query=query)
+    shown = await _read(call, endpoint_id)
+    made = query if is_proven(request, call.session, call.keys) else None
+    return await _endpoint_page(request, call, shown, query=made)
 
 
 async def _show_again(request: Request, call: ConsoleContext) -> Response:
@@ -186,10 +189,11 @@ async def replay_failed(action: Managing, endpoint_id: WebhookEndpointId) -> Res
     answer = await action.run("POST", "/webhooks/replay", body)
     if not answer.is_success:
         raise answer.error({"cursor": "after"})
-    shown = {"replayed": answer.body["count"], "since": f"{since:{_IN_A_LINK}}"}
+    shown = {"replayed": str(answer.body["count"]), "since": f"{since:{_IN_A_LINK}}"}
     if answer.body.get("nextCursor"):
         shown["after"] = answer.body["nextCursor"]
-    return redirect(f"{_ENDPOINTS}/{name}?{urlencode(shown)}")
+    page = f"{_ENDPOINTS}/{name}"
+    return redirect(proven(page, shown, action.call.session, action.call.keys))
 
 
 @router.post(f"{_ENDPOINT}/{{change}}")
