@@ -144,6 +144,23 @@ def test_a_confirmed_deposit_pays_once(person: Person, api: Api, owing: tuple[st
     assert "Nothing is due." in shown(person.get("/exceptions"))
 
 
+def test_what_is_paid_by_now_leads_to_its_card_transaction(
+    person: Person, root: str, api: Api, other_platform: Api
+) -> None:
+    _, purchase = in_debt(api)
+    path = f"/exceptions/{purchase}/fund"
+    assert person.post(path, fields(person, shown(person.get(path)))).status_code == 303
+
+    again = person.get(path)
+    with Person(root) as visitor:
+        visitor.log_in(other_platform.tenant)
+        foreign = visitor.get(path)
+
+    assert again.status_code == 303
+    assert again.headers["location"] == f"/console/card-transactions/{purchase}"
+    shown(foreign, 404)
+
+
 def in_debt(api: Api) -> tuple[str, str]:
     """Return a card, and a purchase of it that owes 30.00 to an account that has 10.00."""
     card = api.active_card(balance=2_000)["id"]

@@ -131,12 +131,14 @@ def _of_currency(currency: str) -> str:
 async def confirm_fund(
     request: Request, card_transaction_id: CardTransactionId, call: Viewer
 ) -> Response:
-    """Show what would be deposited, and to which account, before it is."""
+    """Show what would be deposited, and to which account; lead to what is paid by now."""
     require(call.token, Permission.TRANSACT)
     owing = await _open_exception(call, card_transaction_id)
+    name = public_id("CardTransaction", card_transaction_id)
+    if owing is None:
+        return redirect(f"{navigation.CARD_TRANSACTIONS.path}/{name}")
     missing = owing.missing
     amount = None if missing is None else _deposit_of(missing.amount)
-    name = public_id("CardTransaction", card_transaction_id)
     return await rendering.page(
         request,
         "fund_exception.html",
@@ -201,7 +203,11 @@ def _key_of(owing: OpenException, missing: int) -> str:
 
 async def _open_exception(
     call: ConsoleContext, card_transaction_id: CardTransactionId
-) -> OpenException:
+) -> OpenException | None:
+    """Return what is due for a card transaction; None: nothing is, as after its payment.
+
+    Raises: ApiError TRANSACTION_NOT_FOUND when the platform has no such card transaction.
+    """
     async with call.snapshot() as connection:
         page = await open_exceptions.page(
             connection,
@@ -209,9 +215,14 @@ async def _open_exception(
             filters=ExceptionFilters(id=card_transaction_id),
             limit=1,
         )
-    if not page.items:
-        raise not_found(Code.TRANSACTION_NOT_FOUND, "open exception")
-    return page.items[0]
+        if page.items:
+            return page.items[0]
+        found = await card_transactions.get(
+            connection, platform_id=call.platform_id, card_transaction_id=card_transaction_id
+        )
+    if found is None:
+        raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
+    return None
 
 
 async def _account_of(call: ConsoleContext, card_transaction_id: CardTransactionId) -> str:
