@@ -123,20 +123,29 @@ def test_a_story_that_plays_keeps_its_page_when_a_step_fails(person: Person) -> 
     assert 'hx-status:4xx="swap:none" hx-status:5xx="swap:none"' in form
 
 
-def test_an_address_that_another_person_has_made_plays_nothing(person: Person, api: Api) -> None:
+def test_an_address_that_another_person_has_made_plays_and_reports_nothing(
+    person: Person, api: Api
+) -> None:
     fields = sent(person, shown(person.get(SIMULATOR)), play="play")
     address = person.post(f"{SIMULATOR}/stories/tip", fields).headers["location"]
-    plain = re.sub(r"play=[^&]+", "play=play", address)
+    untagged = re.sub(r"tag=[^&]+", "tag=x", address)
     other_run = re.sub(r"run=[^&]+", f"run={forms.new_key()}", address)
 
     with Person(person.root) as colleague:
         colleague.log_in(api.tenant)
         pages = [shown(colleague.http.get(address))]
-    pages += [shown(person.http.get(each)) for each in (plain, other_run)]
+    pages += [
+        shown(person.http.get(each)) for each in (untagged, other_run, f"{address}&outcome=APPLIED")
+    ]
 
-    assert 'hx-trigger="load' in shown(person.http.get(address))
+    own = shown(person.http.get(address))
+    assert 'hx-trigger="load' in own
+    assert "The API call just made" in own
     for page in pages:
         assert 'hx-trigger="load' not in page
+        assert "just made" not in page
+        assert "Outcome of the event" not in page
+        assert "The API call of this step" in page
         assert "Next: clear 15.00" in page
 
 

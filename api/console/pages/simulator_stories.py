@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
 from pydantic import Field
 
 from cardledger.api.console import navigation
-from cardledger.api.console.access import forms, sessions
+from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Action, Answer, Transacting
+from cardledger.api.console.access.proven_addresses import Tag, is_proven, proven
 from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.histories import folded
 from cardledger.api.console.html import documents, picture, rendering
@@ -48,9 +48,9 @@ router = console_router()
 class RunQuery(Filters):
     """A run: its cardholder, its purchase, and how many steps were played.
 
-    With `play`, a token of the session, a browser with scripts goes on by itself. So an address
-    that another site or person has made plays nothing. `outcome` is that of an event of the network
-    which the step has sent.
+    With `play` a browser with scripts goes on by itself. `outcome` is that of an event of the
+    network which the step has sent. Both count only with the `tag` that proves them: an address
+    that another site or person has made plays nothing, and reports nothing.
     """
 
     run: Annotated[str, Field(max_length=100)]
@@ -58,9 +58,10 @@ class RunQuery(Filters):
     account: InternalAccountId
     purchase: CardTransactionId
     step: Annotated[int, Field(ge=1, le=20)]
-    play: Annotated[str, Field(max_length=100)] = ""
+    play: Annotated[str, Field(max_length=10)] = ""
     outcome: OutcomeType | None = None
     first_outcome: OutcomeType | None = None
+    tag: Tag = ""
 
 
 @router.post(f"{_STORIES}/{{name}}")
@@ -137,6 +138,7 @@ async def show(
         currency=history.resource.held_amount.currency.code,
     )
     made = stories.request_of(story, query.step, run)
+    is_own = is_proven(request, call.session, call.keys)
     return await rendering.page(
         request,
         "simulator_story.html",
@@ -147,7 +149,8 @@ async def show(
         with_amounts=currencies.with_amounts,
         run=run,
         step=query.step,
-        is_playing=sessions.is_tag(query.play, _play_text(query.run), call.session, call.keys),
+        is_own=is_own,
+        is_playing=is_own and query.play == _PLAY,
         next_key=stories.key_of(query.run, query.step + 1),
         new_key=forms.new_key,
         history=history,
@@ -155,7 +158,7 @@ async def show(
         name=purchase,
         picture=picture.draw(history),
         made=[rendering.api_call(request, call, made.path, body=made.body, key=made.key)],
-        outcome=query.outcome,
+        outcome=query.outcome if is_own else None,
         first_outcome=query.first_outcome,
         api=documents.events_call(request, call, history, {"step": query.step}),
     )
@@ -174,24 +177,16 @@ async def _play(request: Request, action: Action, story: Story, number: int, run
         "card": run.card,
         "account": run.account,
         "purchase": run.purchase or _purchase_in(outcome or answer.body),
-        "step": number,
-        "play": _play_token(action, run),
+        "step": str(number),
     }
+    if action.fields.get("play") == _PLAY:
+        shown["play"] = _PLAY
     for name in ("outcome", "firstOutcome"):
         if outcome and outcome.get(name):
             shown[name] = outcome[name]
-    return redirect(f"{_STORIES}/{story.name}?{urlencode(shown)}")
-
-
-def _play_token(action: Action, run: Run) -> str:
-    """Return what lets a page of a run go on by itself: the session's own address, no other's."""
-    if action.fields.get("play") != _PLAY:
-        return ""
-    return sessions.tag_of(_play_text(run.id), action.call.session, action.call.keys)
-
-
-def _play_text(run_id: str) -> str:
-    return f"run {run_id}"
+    return redirect(
+        proven(f"{_STORIES}/{story.name}", shown, action.call.session, action.call.keys)
+    )
 
 
 def _outcome_in(answer: Answer) -> Mapping[str, Any] | None:
