@@ -16,6 +16,7 @@ from psycopg import Connection
 from cardledger.ledger.messaging.enqueued_events import WAITING
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, SHARDS, Lane
 from cardledger.ledger.storage.ids import first_id_at
+from cardledger.schema.tables.webhooks import BEFORE_OTHERS, FIRST
 
 COUNT_LIMIT: Final = 10_000
 """The highest exact count of a sample."""
@@ -155,18 +156,21 @@ GROUPED: Final[Mapping[str, str]] = {
         ) owing
         GROUP BY currency
     """,
-    # One look an endpoint, as a sender that claims deliveries takes. Approvals are not among them:
-    # their `next_attempt_at` is no time (`ledger.webhooks.ordering`).
+    # Two looks an endpoint, as a sender that claims deliveries takes: at approvals, and at others.
     "oldest due delivery": """
-        SELECT extract(epoch FROM now() - min(due.next_attempt_at))::float8
+        SELECT extract(epoch FROM now() - min(due.since))::float8
         FROM (
             SELECT id FROM webhook_endpoints WHERE deleted_at IS NULL AND state = 'ENABLED'
             LIMIT %(limit)s
         ) e
         CROSS JOIN LATERAL (
-            SELECT next_attempt_at FROM webhook_deliveries
-            WHERE endpoint_id = e.id AND next_attempt_at BETWEEN '1970-01-01Z' AND now()
-            ORDER BY next_attempt_at LIMIT 1
+            (SELECT next_attempt_at AS since FROM webhook_deliveries
+            WHERE endpoint_id = e.id AND next_attempt_at BETWEEN %(first)s AND now()
+            ORDER BY next_attempt_at LIMIT 1)
+            UNION ALL
+            (SELECT next_attempt_at + %(before_others)s FROM webhook_deliveries
+            WHERE endpoint_id = e.id AND next_attempt_at < %(first)s
+            ORDER BY next_attempt_at LIMIT 1)
         ) due
     """,
 }
@@ -177,6 +181,8 @@ def parameters(now: datetime) -> dict[str, Any]:
     """Return the values of the parameters of all statements."""
     return {
         "canaries": CANARIES_FROM,
+        "first": FIRST,
+        "before_others": BEFORE_OTHERS,
         "limit": COUNT_LIMIT + 1,
         "reported_from": first_id_at(now - REPORTED_FOR),
     }

@@ -13,8 +13,9 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from cardledger.ledger.storage import pg_arrays
-from cardledger.ledger.webhooks.ordering import FIRST, IS_REQUESTED_TEST, Queue, columns
+from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST, Queue, columns
 from cardledger.schema.ids import Id
+from cardledger.schema.tables.webhooks import FIRST
 
 
 class PlatformShare(NamedTuple):
@@ -147,7 +148,8 @@ _CLAIM: Final = f"""
     {_CLAIMED}
 """
 
-# Beside the other attempts of an endpoint. One index scan per endpoint again.
+# Beside the other attempts of an endpoint. One index scan per endpoint again. The platform with the
+# fewest attempts under way comes first, however old the backlogs of others.
 _CLAIM_APART: Final = f"""
     WITH due AS MATERIALIZED (
         SELECT oldest.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since, s.share,
@@ -167,7 +169,7 @@ _CLAIM_APART: Final = f"""
         WHERE e.deleted_at IS NULL AND {{endpoints}}
     ), taken AS MATERIALIZED (
         SELECT * FROM due WHERE rank <= share
-        ORDER BY next_attempt_at, webhook_id LIMIT %(total)s
+        ORDER BY rank - share, next_attempt_at, webhook_id LIMIT %(total)s
     )
     UPDATE webhook_deliveries w
     SET next_attempt_at = %(leased_until)s, lease_ends_at = %(leased_until)s

@@ -10,9 +10,10 @@ from sqlalchemy import ARRAY, Row, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
-from cardledger.ledger.webhooks.ordering import BEFORE_OTHERS, FIRST, LATER
+from cardledger.ledger.webhooks.ordering import LATER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.tables.webhooks import BEFORE_OTHERS, FIRST
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.webhooks.endpoints import (
     WebhookAttemptResource,

@@ -27,13 +27,13 @@ from cardledger.ledger.webhooks import outbox_claims
 from cardledger.ledger.webhooks.backlogs import Backlogs
 from cardledger.ledger.webhooks.folds import Folds
 from cardledger.ledger.webhooks.ordering import (
-    BEFORE_OTHERS,
     Queue,
     lock_queues,
     queue_position,
 )
 from cardledger.ledger.webhooks.outbox_claims import Row, Turns
 from cardledger.schema.ids import Id
+from cardledger.schema.tables.webhooks import BEFORE_OTHERS
 from cardledger.schema.wire.webhooks.envelope import APPROVAL, WebhookType, envelope
 
 _log = structlog.get_logger()
@@ -44,7 +44,7 @@ _RENDER_RETRY_DELAY: Final = timedelta(minutes=1)
 class Dispatched(NamedTuple):
     """What one dispatch did: outbox rows, deliveries, and whether more rows are waiting.
 
-    `approvals` are the deliveries among them whose responses decide on payments.
+    `approvals` are the payments among them that wait for a response.
     """
 
     rows: int
@@ -62,6 +62,7 @@ class _Endpoint(NamedTuple):
     is_fifo: bool
     is_enabled: bool
     collects: bool  # Although it is disabled: a replay has named it (`replays.collect`).
+    is_default: bool
 
 
 class _Rendered(NamedTuple):
@@ -126,7 +127,7 @@ def dispatch(  # noqa: PLR0913 - what the process remembers, by name
             driver.execute(_DELETE_OUTBOX, _keys(done))
     has_more = len(claimed) == limit or len(fanned_out) < len(claimed)
     turns.note(claimed, [row for row, _ in fanned_out], has_more=has_more)
-    approvals = sum(delivery.row.type == APPROVAL for delivery in deliveries)
+    approvals = sum(row.type == APPROVAL for row in done)
     return Dispatched(len(fanned_out), len(deliveries), has_more, approvals)
 
 
@@ -137,7 +138,7 @@ def wants(event_types: Collection[str], kind: str) -> bool:
 
 _ENDPOINTS: Final = """
     SELECT id, platform_id, event_types, mode = 'FIFO', state = 'ENABLED',
-        coalesce(collects_until > %(at)s, false)
+        coalesce(collects_until > %(at)s, false), is_default
     FROM webhook_endpoints
     WHERE platform_id = ANY (%(platforms)s::uuid[]) AND deleted_at IS NULL ORDER BY platform_id, id
 """
@@ -376,6 +377,7 @@ def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at
         queue_position(row.sequence, row.id) if endpoint and endpoint.is_fifo else None
         for row, endpoint in pairs
     ]
+    deciding = _deciding(deliveries)
     driver.execute(
         _INSERT,
         {
@@ -394,10 +396,26 @@ def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at
             "firsts": pg_arrays.booleans(firsts),
             "positions": pg_arrays.times(positions),
             "dues": pg_arrays.times(
-                [at - BEFORE_OTHERS if row.type == APPROVAL else at for row in rows]
+                [
+                    at - BEFORE_OTHERS if endpoint and deciding.get(row.id) == endpoint.id else at
+                    for row, endpoint in pairs
+                ]
             ),
         },
     )
+
+
+def _deciding(deliveries: Sequence[_Rendered]) -> dict[Id, Id]:
+    """Return the endpoint whose response decides, of each webhook that asks for an approval.
+
+    The default one, or the oldest, as `ledger.payments.approvals` reads them.
+    """
+    deciding: dict[Id, tuple[bool, Id]] = {}
+    for _, row, _, endpoint in deliveries:
+        if endpoint is not None and row.type == APPROVAL:
+            candidate = (not endpoint.is_default, endpoint.id)
+            deciding[row.id] = min(deciding.get(row.id, candidate), candidate)
+    return {webhook: endpoint for webhook, (_, endpoint) in deciding.items()}
 
 
 def _first_of_queues(deliveries: Sequence[_Rendered]) -> dict[Queue, Id]:

@@ -17,16 +17,6 @@ from cardledger.schema.ids import Id
 LATER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 """`next_attempt_at` from here on is a position in a queue, not a time."""
 
-FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""`next_attempt_at` before this is of a request for approval, which has a lane of its own.
-
-A payment waits for it, so it does not wait behind what else is due at its endpoint. A sender of a
-release that knows no such lane finds it before all others.
-"""
-
-BEFORE_OTHERS: Final = timedelta(days=36_525)
-"""How far before the time from which on it is due."""
-
 Queue = tuple[Id, Id]
 """An endpoint and a resource."""
 
@@ -69,10 +59,10 @@ _RELEASE_AFTER: Final = _RELEASE.format(
         SELECT DISTINCT endpoint, subject
         FROM unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[], %(ids)s::uuid[],
             %(customers)s::uuid[]) AS ended (endpoint, subject, id, customer_id)
-        WHERE NOT EXISTS (
+        WHERE EXISTS (
             SELECT FROM webhook_deliveries w
             WHERE w.id = ended.id AND w.customer_id = ended.customer_id
-                AND w.next_attempt_at IS NOT NULL)
+                AND w.next_attempt_at IS NULL AND w.xmin = pg_current_xact_id()::xid)
     ) AS queue""",
     wait=" NOWAIT",
 )
@@ -83,8 +73,8 @@ def release_after(
 ) -> None:
     """Make the delivery due that follows each of `ended`: its queue, its id and its cardholder.
 
-    The caller has locked the queues of those that have ended, and the deliveries that follow. What
-    has not ended, because another transaction holds its queue or its row, changes nothing.
+    Only of those that this transaction has ended: the caller has locked their queues, and the
+    deliveries that follow. What another one has ended, or holds, changes nothing.
     """
     endpoints, subjects = columns([queue for queue, _, _ in ended])
     arguments = {

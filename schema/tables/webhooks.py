@@ -1,5 +1,8 @@
 """Webhooks: endpoints, keys, outbox, deliveries, attempts."""
 
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -20,6 +23,16 @@ from sqlalchemy.dialects.postgresql import JSON
 
 from cardledger.schema.tables.columns import count, key, metadata, text_column, timestamp
 from cardledger.schema.tables.platforms import platforms
+
+FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""`next_attempt_at` before this is of a request for approval, which has a lane of its own.
+
+A payment waits for it, so it does not wait behind what else is due at its endpoint. A sender of a
+release that knows no such lane finds it before all others.
+"""
+
+BEFORE_OTHERS: Final = timedelta(days=36_525)
+"""How far before the time from which on it is due."""
 
 webhook_endpoints = Table(
     "webhook_endpoints",
@@ -177,8 +190,8 @@ webhook_deliveries = Table(
     count("attempts", "Number of attempts."),
     timestamp(
         "next_attempt_at",
-        "When the next attempt is due; from the year 9999 on: waits for an earlier delivery;"
-        " null: none.",
+        "When the next attempt is due; from the year 9999 on: waits for an earlier delivery; before"
+        " 1970: a request for approval, due 36,525 days later; null: none.",
         nullable=True,
     ),
     Column("last_status", SmallInteger, comment="HTTP status of the last attempt."),

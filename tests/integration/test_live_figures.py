@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from cardledger.ledger.queries.live_figures import (
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.roles import Role
+from cardledger.schema.tables.webhooks import BEFORE_OTHERS
 from tests.command_process import run_command
 from tests.databases import as_role
 from tests.system.support import environment
+from tests.waiting import limit_s
 from tests.world import World, open_world
 
 STATEMENTS = {**RATES, "attempts": ATTEMPTS, **DEPTHS, **GROUPED}
@@ -110,6 +112,40 @@ def test_a_sample_counts_what_waits_and_what_was_decided(
     assert sample.decisions_per_s["DECLINED"] == pytest.approx(0.2)
     assert sample.decisions_per_s["DUPLICATE"] == pytest.approx(0.1)
     assert sample.decisions_per_s["PARKED"] == pytest.approx(0.1)
+
+
+def test_an_approval_that_was_not_asked_for_is_due_since_its_dispatch(
+    world: World, connection: psycopg.Connection[Any]
+) -> None:
+    platform = world.platform()
+    endpoint, at = new_id(), datetime.now(UTC) - timedelta(minutes=1)
+    world.connection.execute(
+        "INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode, state,"
+        " created_at, updated_at)"
+        " VALUES (%s, %s, false, 'https://h.example/', '{}', 'PARALLEL', 'ENABLED', now(), now())",
+        [endpoint, platform],
+    )
+    world.connection.execute(
+        "INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body,"
+        " state, attempts, next_attempt_at, created_at, webhook_id, endpoint_id)"
+        " VALUES (%(id)s, %(id)s, %(platform)s, 'INCOMING_PAYMENT.PENDING', %(id)s, '{}',"
+        " 'PENDING', 0, %(first)s, %(at)s, %(id)s, %(endpoint)s)",
+        {
+            "id": new_id(),
+            "platform": platform,
+            "first": at - BEFORE_OTHERS,
+            "at": at,
+            "endpoint": endpoint,
+        },
+    )
+
+    cursor = connection.execute(
+        GROUPED["oldest due delivery"].encode(), live_figures.parameters(datetime.now(UTC))
+    )
+    row = cursor.fetchone()
+
+    assert row is not None
+    assert 60 <= row[0] < 60 + limit_s()
 
 
 def test_a_count_ends_at_its_limit(world: World, connection: psycopg.Connection[Any]) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -403,24 +402,26 @@ def test_a_silent_receiver_takes_no_time_to_stop_from_the_other_lane(
     assert not closing.is_alive(), "the silent receiver has left"
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["no thread", "few threads"])
 def test_deliveries_for_which_no_thread_can_be_started_are_sent_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """As at the limit of processes of a container."""
-    submit = ThreadPoolExecutor.submit
+    start = threading.Thread.start
     failures = iter([RuntimeError("can't start new thread")])
 
-    def submit_once_in_vain(pool: ThreadPoolExecutor, *work: Any) -> Future[Any]:  # noqa: ANN401
-        sent = submit(pool, *work)
-        for error in failures:
+    def start_but_once(thread: threading.Thread) -> None:
+        for error in failures if thread.name.startswith("webhooks_") else ():
             raise error
-        return sent
+        start(thread)
 
     with ExitStack() as receivers:
-        keys = [world.emit(connected(world, receivers.enter_context(Receiver()))) for _ in range(3)]
+        keys = [
+            world.emit(connected(world, receivers.enter_context(Receiver()))) for _ in range(count)
+        ]
         world.dispatch()
         sender = world.sender()
-        monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_once_in_vain)
+        monkeypatch.setattr(threading.Thread, "start", start_but_once)
         with pytest.raises(RuntimeError, match="new thread"):
             sender.deliver()
 
@@ -432,3 +433,30 @@ def test_deliveries_for_which_no_thread_can_be_started_are_sent_later(
                 and all(world.delivery(key).state == "DELIVERED" for key in keys)
             )
         )
+
+
+def test_an_approval_that_was_sent_and_is_not_recorded_yet_is_not_sent_again(
+    world: World,
+    receiver: Receiver,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    key = world.emit(connected(world, receiver), type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+    sender = world.sender()
+    with psycopg.connect(database_url) as other_session:
+        receiver.reply(Reply(delay_s=0.3))
+        sender.deliver_approvals()
+        receiver.wait_for(at_least(1))
+        other_session.execute(
+            "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR NO KEY UPDATE", [key]
+        )
+        eventually(lambda: "webhook delivered" in [log["event"] for log in logs])
+        sender.deliver_approvals()  # Its row is locked.
+        other_session.rollback()
+        world.clock.advance(minutes=1)  # Its lease has ended.
+
+        assert sender.deliver() == 0
+
+    eventually(lambda: sender.deliver_approvals() >= 0 and world.delivery(key).attempts == 1)
+    assert len(receiver.received) == 1

@@ -516,6 +516,16 @@ def test_a_failed_test_does_not_end_the_five_days(world: World, receiver: Receiv
     assert state_of(world, platform.endpoint) == ("ENABLED", None)
 
 
+def test_a_test_that_finds_an_endpoint_gone_disables_it(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    receiver.reply(Reply(status=410))
+
+    world.emit(platform, type="TEST", subject_id=platform.endpoint)
+    world.sender().run_once()
+
+    eventually(lambda: state_of(world, platform.endpoint) == ("DISABLED", "GONE"))
+
+
 def test_a_new_url_has_not_failed_so_far(
     world: World, receiver: Receiver, other: Receiver, app_database_url: DatabaseUrl
 ) -> None:

@@ -427,8 +427,43 @@ def test_a_request_for_approval_waits_for_nothing_else_at_its_endpoint(
     assert world.round([], APPROVALS).claimed == []
 
 
+def test_the_approvals_of_one_platform_do_not_delay_those_of_another(world: World) -> None:
+    crowd, other = (world.platform("http://127.0.0.1:9/") for _ in range(2))
+    for _ in range(10):
+        world.emit(crowd, type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+    world.clock.advance(seconds=5)
+    key = world.emit(other, type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+    full = Approvals(total=1, share=8, shares={crowd.id: 7})
+
+    [next_one] = world.round([], full).claimed
+    others = world.round([], Approvals(total=100, share=8, shares={crowd.id: 7})).claimed
+
+    assert next_one.webhook == key
+    assert len(others) == 7
+
+
+@pytest.mark.parametrize("with_default", [True, False], ids=["default", "oldest"])
+def test_only_the_endpoint_that_decides_is_asked_before_others(
+    world: World, *, with_default: bool
+) -> None:
+    platform = world.platform()
+    first = world.endpoint(platform, "http://127.0.0.1:9/a")
+    last = world.endpoint(platform, "http://127.0.0.1:9/b", is_default=with_default)
+    key = world.emit(platform, type="INCOMING_PAYMENT.PENDING")
+    world.dispatch()
+
+    [asked], [told] = world.round([], APPROVALS).claimed, world.claim()
+
+    assert (asked.webhook, told.webhook) == (key, key)
+    assert [asked.endpoint_id, told.endpoint_id] == (
+        [last, first] if with_default else [first, last]
+    )
+
+
 def test_a_request_for_approval_that_was_left_behind_is_sent_like_others(world: World) -> None:
-    """Once the lease of a process that has ended is over; the payment has failed by then."""
+    """Once the lease of a process that has ended is over."""
     key = world.emit(world.platform("http://127.0.0.1:9/"), type="INCOMING_PAYMENT.PENDING")
     world.dispatch()
     world.round([], APPROVALS)
@@ -663,6 +698,28 @@ def test_a_result_whose_queue_has_a_locked_row_is_passed_over_alone(
     found = world.round(delivered(world, claimed[:1]))
     assert [delivery.webhook for delivery in found.claimed] == [keys[1]]
     assert states(world, keys) == ["DELIVERED", "PENDING", "DELIVERED", "PENDING"]
+
+
+def test_a_delivery_that_another_transaction_has_ended_releases_nothing(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """The endpoint is deleted, and the next page of its deliveries is being ended."""
+    _, keys = in_order(world, resources=2)
+    claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
+    other_session.execute(
+        "UPDATE webhook_deliveries SET state = 'NO_ENDPOINT', next_attempt_at = NULL"
+        " WHERE webhook_id = %s",
+        [keys[0]],
+    )
+    other_session.commit()
+    other_session.execute(
+        "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[1]]
+    )
+
+    found = world.round(delivered(world, claimed))
+
+    assert found.passed_over == {claimed[0].id}
+    assert [delivery.webhook for delivery in found.claimed] == [keys[3]]
 
 
 def test_a_result_whose_queue_is_being_replayed_stops_no_other(

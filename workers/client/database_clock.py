@@ -68,7 +68,9 @@ class DatabaseClock:
         self.bounds: Bounds | None = None  # None until the first reading: nothing is known then.
 
     def now(self) -> datetime:
-        """Return the present time, ahead by at most the round trip of the reading, never behind.
+        """Return the present time, ahead by at most the round trip of the quickest reading.
+
+        Behind only after PostgreSQL's clock was set by less than the round trip of the last one.
 
         Until the first reading it is the time of this process, by which nothing is decided.
         """
@@ -93,7 +95,7 @@ class DatabaseClock:
         assert row is not None, "a SELECT without FROM has a row"
         bounds = Bounds(row[0], sent_at, received_at)
         self.bounds = self.bounds.narrowed(bounds) if self.bounds else bounds
-        self._reads_soon = self.bounds.is_slow
+        self._reads_soon = bounds.is_slow
 
     async def read_again(self) -> None:
         """Wait a while, then read the time."""

@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 class Coordinator:
     """Knows which attempts are under way, in this process."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a round needs, by name
         self,
         engine: Engine,
         share: Share,
@@ -41,12 +41,18 @@ class Coordinator:
         clock: Callable[[], datetime],
         attempt_timeout: timedelta,
         send: Callable[[Sequence[Delivery]], None],
+        is_held: Callable[[Id], bool],
     ) -> None:
-        """Hand claimed deliveries to `send`, which returns at once."""
+        """Hand claimed deliveries to `send`, which returns at once.
+
+        Not those that another coordinator of this process still holds (`is_held`): it has sent
+        them, or does.
+        """
         self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._clock: Final = clock
         self._lease: Final = attempt_timeout + _LEASE_MARGIN
         self._send: Final = send
+        self._is_held: Final = is_held
         # Appended to by the sending threads.
         self._finished: Final[deque[tuple[Delivery, AttemptResult | None]]] = deque()
         self._is_closed = False
@@ -54,6 +60,11 @@ class Coordinator:
         self._lock: Final = threading.Lock()
         self._share: Final = share
         self._unrecorded: Final[deque[AttemptResult]] = deque()
+        self._held: Final[set[Id]] = set()  # Deliveries; other coordinators ask, without the lock.
+
+    def holds(self, delivery_id: Id) -> bool:
+        """Return whether a delivery is under way, or sent and not recorded yet; for any thread."""
+        return delivery_id in self._held
 
     def finish(self, delivery: Delivery, result: AttemptResult | None) -> None:
         """Leave the result of an attempt to be recorded; None when there was no attempt."""
@@ -69,7 +80,12 @@ class Coordinator:
             capacity = None if self._is_closed else self._share.capacity(time.monotonic())
             if not self._unrecorded and (capacity is None or not capacity.total):
                 return 0
-            claimed = self._record_and_claim(capacity)
+            claimed = [
+                delivery
+                for delivery in self._record_and_claim(capacity)
+                if not self._is_held(delivery.id)
+            ]
+            self._held.update(delivery.id for delivery in claimed)
             self._share.start(claimed, time.monotonic())
             self._send(claimed)
             return len(claimed)
@@ -108,7 +124,9 @@ class Coordinator:
         while self._finished:
             delivery, result = self._finished.popleft()
             self._share.finish(delivery)
-            if result is not None:
+            if result is None:
+                self._held.discard(delivery.id)
+            else:
                 attempt = result.attempt
                 is_quick = attempt.status is not None and attempt.duration_ms < SLOW_S * 1000
                 self._share.note_response(delivery.endpoint_id, is_quick=is_quick)
@@ -116,6 +134,13 @@ class Coordinator:
 
     def _record_and_claim(self, capacity: Capacity | PlatformCapacity | None) -> list[Delivery]:
         """Record what can be recorded now, and claim what there is capacity for."""
+        sent = {result.delivery.id for result in self._unrecorded}
+        try:
+            return self._recorded_and_claimed(capacity)
+        finally:
+            self._held.difference_update(sent - {result.delivery.id for result in self._unrecorded})
+
+    def _recorded_and_claimed(self, capacity: Capacity | PlatformCapacity | None) -> list[Delivery]:
         try:
             batch = self._commit(self._unrecorded, capacity)
         except Exception as error:

@@ -188,8 +188,9 @@ def _remember(values: dict[Id, Value], key: Id, value: Value) -> None:
 class ApartShare:
     """Shares the threads of a lane for tests that a request waits for, or for approvals.
 
-    A platform has few of them at a time, so that there is no need for turns. They are counted here
-    until their attempts have ended: the record of a test may end before, with its endpoint.
+    A platform has few of them at a time, and of those that wait the one of the platform with the
+    fewest is next, so that there is no need for turns. They are counted here until their attempts
+    have ended: the record of a test may end before, with its endpoint.
     """
 
     def __init__(

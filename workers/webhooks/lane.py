@@ -57,10 +57,13 @@ class Lane:
         *,
         clock: Callable[[], datetime],
         on_result: Callable[[AttemptResult], None],
+        is_held: Callable[[Id], bool] = lambda _delivery_id: False,
         yields: Callable[[], bool] = lambda: False,
         traces: TraceHints | None = None,
     ) -> None:
         """Build the lane; `on_result` is called in a sending thread after each attempt.
+
+        What is held by another lane (`holds`) is not sent by this one.
 
         While `yields` returns true, the task rests after each run (`PeriodicTask`).
 
@@ -87,8 +90,14 @@ class Lane:
         )
         self._sending: Final[set[Future[None]]] = set()
         self._coordinator: Final = Coordinator(
-            engine, share, clock=clock, attempt_timeout=timeout, send=self._send_in_threads
+            engine,
+            share,
+            clock=clock,
+            attempt_timeout=timeout,
+            send=self._send_in_threads,
+            is_held=is_held,
         )
+        self._needs_thread = False  # One could not be started for what was submitted.
         self.task: Final = PeriodicTask(
             config.name, self._deliver_due, every_s=config.every_s, yields=yields
         )
@@ -104,7 +113,14 @@ class Lane:
 
     def deliver(self) -> int:
         """Record finished attempts and start what is due; return how many were started."""
+        if self._needs_thread:
+            self._threads.submit(bool)  # Nothing: it starts the thread that was missing.
+            self._needs_thread = False
         return self._coordinator.run_once()
+
+    def holds(self, delivery_id: Id) -> bool:
+        """Return whether a delivery is under way, or sent and not recorded yet; for any thread."""
+        return self._coordinator.holds(delivery_id)
 
     def claim_nothing_more(self) -> None:
         """Begin nothing new; takes no time."""
@@ -135,12 +151,13 @@ class Lane:
         queues = deque(by_queue.values())
         try:
             while queues:
-                # One that is submitted is sent, even if no thread could be started for it: by the
-                # next thread that is idle.
+                # What is submitted is sent, even if no thread could be started for it: by the next
+                # one that is idle.
                 sending = self._threads.submit(self._send_in_order, queues.popleft())
                 self._sending.add(sending)
                 sending.add_done_callback(self._sending.discard)
         except RuntimeError:
+            self._needs_thread = True
             for delivery in chain.from_iterable(queues):
                 self._coordinator.finish(delivery, None)  # Its lease ends.
             raise

@@ -10,8 +10,10 @@ from threading import Event
 from time import monotonic
 from typing import Final
 
+import structlog
 from sqlalchemy import Engine
 
+from cardledger.ledger.storage.engines import message_of
 from cardledger.ledger.webhooks import retention, signing_keys
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
@@ -20,6 +22,8 @@ _PAGES: Final = 10  # In a run; twice as many in each run after one that was not
 _PAGES_LIMIT: Final = 10_000
 _AGAIN_S: Final = 3600.0  # Between two looks at old deliveries, of which some were not over.
 _RUN_S: Final = EVERY_S / 2  # So that a long backlog does not take all of the database's time.
+
+_log = structlog.get_logger()
 
 
 class Retention:
@@ -66,6 +70,8 @@ class Retention:
                 part()
             except Exception as error:  # noqa: BLE001 - raised once the others are done
                 errors.append(error)
+        for other in errors[1:]:
+            _log.error("old rows not deleted", error=message_of(other))
         if errors:
             raise errors[0]
         return False

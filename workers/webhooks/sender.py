@@ -116,7 +116,6 @@ class Sender:
             # platform would delay the authorizations of the others.
             return share.is_shared(monotonic())
 
-        self._deliveries: Final = lane(config, share=share, yields=yields)
         self._tests: Final = lane(
             for_tests,
             share=ApartShare(RequestedTests, _APART_CONCURRENCY, platform_limit=TEST_LIMIT),
@@ -124,6 +123,10 @@ class Sender:
         self._approvals: Final = lane(
             for_approvals,
             share=ApartShare(Approvals, _APART_CONCURRENCY, platform_limit=_APPROVALS),
+        )
+        # What could not be recorded while its lease lasted is due here, but has been sent.
+        self._deliveries: Final = lane(
+            config, share=share, yields=yields, is_held=self._approvals.holds
         )
         self._dispatching: Final = PeriodicTask(
             "dispatch",
