@@ -150,36 +150,6 @@ def reversals(
     return known | outcomes(connection, repeated)().keys() if repeated else known
 
 
-_AMOUNTS_SINCE: Final = """
-    SELECT o.message_id, e.kind, least(sum(e.amount), 9223372036854775807)::bigint
-    FROM unnest(%s, %s) AS o (subject_id, message_id)
-    CROSS JOIN LATERAL (
-        SELECT min(sequence) AS sequence FROM card_transaction_events
-        WHERE card_transaction_id = o.subject_id AND message_id = o.message_id
-    ) own
-    JOIN card_transaction_events e
-        ON e.card_transaction_id = o.subject_id AND e.sequence > own.sequence
-    GROUP BY o.message_id, e.kind
-"""
-
-
-def amounts_since(
-    connection: Connection[Any], outcomes: Iterable[OutcomeRow]
-) -> dict[Id, list[tuple[str, int]]]:
-    """Return the totals of the events after the first of each of `outcomes`, in minor units.
-
-    Not after the sequence of an outcome: parked messages that its event has freed come before that.
-    Shape: by message; one row a kind, however many events.
-    """
-    messages = [(row.subject_id, row.message_id) for row in outcomes if row.subject_id]
-    totals: dict[Id, list[tuple[str, int]]] = {}
-    for message_id, kind, amount in connection.execute(
-        _AMOUNTS_SINCE, pg_arrays.columns(messages, "uuid", "uuid")
-    ):
-        totals.setdefault(message_id, []).append((kind, amount))
-    return totals
-
-
 _CARD_STATES: Final = {state.value: state for state in CardState}
 
 _CARDS: Final = """

@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from cardledger.ledger.books.calendars import CachedCalendars
 from cardledger.ledger.books.system_accounts import SystemAccounts
-from cardledger.ledger.engine import reads
+from cardledger.ledger.engine import reads, timeout_reversal_reads
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.failures import StaleSnapshotError
 from cardledger.ledger.engine.parsing import (
@@ -86,7 +86,9 @@ class SnapshotReader:
             for key in timed_out
             if (found := outcomes.get(key)) and found.outcome == OutcomeType.APPLIED
         ]
-        amounts_since = reads.amounts_since(connection, approved) if approved else {}
+        amounts_since = (
+            timeout_reversal_reads.amounts_since(connection, approved) if approved else {}
+        )
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,

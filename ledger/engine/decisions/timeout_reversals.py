@@ -63,6 +63,7 @@ class TimeoutReversals:
         self._recovery: Final = recovery
         self._network_events: Final = network_events
         self._outcomes: Final = outcomes
+        self._applied: Final[set[Id]] = set()  # Those of this batch that have taken something back.
 
     def settle(self, message: Message) -> Decided:
         """Reverse an authorization that was approved; decline one that is not decided yet.
@@ -106,6 +107,7 @@ class TimeoutReversals:
                 roll_up=context.roll_up,
             )
         self._recovery.apply(message, context, decision)
+        self._applied.add(message.id)
         return Decided(
             message,
             OutcomeType.APPLIED,
@@ -117,10 +119,13 @@ class TimeoutReversals:
         """Return what was taken back of the authorization in `message_id`, in minor units.
 
         A reversal names no authorization. It counts as one of this authorization, also when it came
-        first and was parked, so that this one never takes back what another has added.
+        first and was parked, so that this one never takes back what another has added. Only a
+        timeout reversal has an authorization of its own: what it took back is of no other.
         """
         in_batch = [
-            event for event in self._changes.writes.events if event[0] == card_transaction_id
+            event
+            for event in self._changes.writes.events
+            if event[0] == card_transaction_id and event[8] not in self._applied
         ]
         own = [sequence for _, sequence, *_, message, _, _ in in_batch if message == message_id]
         start = min(own, default=0)
