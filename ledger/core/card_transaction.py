@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from cardledger.ledger.core import commands, credit, events, write_offs
+from cardledger.ledger.core import commands, credit, events, late_approvals, write_offs
 from cardledger.ledger.core.authorization import decline_reason
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.state import UNKNOWN, CardTransaction
@@ -67,6 +67,8 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
             return _record(state, events.AuthorizationAdjusted(amount=total, final=final), balance)
         case commands.Reverse(amount=amount):
             return _reverse(state, amount)
+        case commands.TakeBack():
+            return _record_all(state, late_approvals.taken_back(state, command), command.balance)
         case commands.Expire() if state.stands:
             return _record(state, events.AuthorizationExpired(amount=state.outstanding))
         case commands.Cancel() if state.stands:
@@ -74,7 +76,7 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.Expire() | commands.Cancel():
             return _nothing(state)
         case commands.ReverseClearing(amount=amount):
-            return _reverse_clearing(state, amount)
+            return _record_all(state, write_offs.clearing_reversed(state, amount))
         case commands.Refund(amount=amount):
             final = not (state.authorized or state.settled)
             return _refund(state, events.Refunded(amount=amount, final=final))
@@ -196,6 +198,10 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
         case events.AuthorizationAdjusted(amount=amount, final=final):
             _approve(draft, amount)
             _shut(draft, Closure.REVERSED if final else None)
+        case events.AuthorizationReversed(amount=amount, final=final) if (
+            draft.closed_by is Closure.CLEARED
+        ):
+            late_approvals.reopen(draft, amount, stays_closed=final)
         case events.AuthorizationReversed(amount=amount, final=final):
             _cut(draft, amount, Closure.REVERSED if final else None)
         case events.AuthorizationExpired(amount=amount):
@@ -358,24 +364,13 @@ def _clear(state: CardTransaction, command: commands.Clear) -> Decision:
     return Decision([*pulls, *then], fold(then, paid))
 
 
-def _reverse_clearing(state: CardTransaction, amount: int) -> Decision:
-    unfunded = min(amount, state.overdrawn)
-    reversed_ = events.ClearingReversed(amount=amount, unfunded=unfunded)
-    if not state.written_off:
-        return _record(state, reversed_)
-    back = write_offs.from_holds(
-        amount - unfunded, state.clearings_written_off, state.debits_written_off
-    )
-    return _record_with(state, reversed_, back)
-
-
 def _refund(state: CardTransaction, refunded: events.Refunded | events.Credited) -> Decision:
     if not state.written_off:
         return _record(state, refunded)
     back = write_offs.from_refund(
         refunded.amount, state.clearings_written_off, state.debits_written_off
     )
-    return _record_with(state, refunded, [back])
+    return _record_all(state, [refunded, back])
 
 
 def _write_off(state: CardTransaction, amount: int) -> Decision:
@@ -429,11 +424,13 @@ def _record(
     return Decision([event, *reactions], fold(reactions, after))
 
 
-def _record_with(state: CardTransaction, event: events.Event, back: list[events.Event]) -> Decision:
-    """Do as `_record` does for `event`, with which a part of what was written off comes back."""
-    after = fold([event, *back], state)
-    reactions = _fund(after, 0)
-    return Decision([event, *back, *reactions], fold(reactions, after))
+def _record_all(state: CardTransaction, facts: list[events.Event], balance: int = 0) -> Decision:
+    """Do as `_record` does for several events of one command; without any, nothing changes."""
+    if not facts:
+        return _nothing(state)
+    after = fold(facts, state)
+    reactions = _fund(after, balance)
+    return Decision([*facts, *reactions], fold(reactions, after))
 
 
 def _fund(

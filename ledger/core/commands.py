@@ -58,6 +58,23 @@ class Reverse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeBack:
+    """An approval could not be reported in time: its authorization counts as declined.
+
+    `authorized` of it is still a part of the total. The rest is of a financial authorization:
+    `cleared` has not been given back, and `reopens` says that no other clearing has closed the
+    card transaction, so that what it had closed is expected again; of a card that `is_closed`,
+    nothing is.
+    """
+
+    authorized: int
+    cleared: int = 0
+    reopens: bool = False
+    is_closed: bool = False
+    balance: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
     """The authorization has expired; what has not cleared is released."""
 
@@ -169,6 +186,7 @@ Command: TypeAlias = (
     | StandIn
     | Advise
     | Reverse
+    | TakeBack
     | Expire
     | Cancel
     | Clear

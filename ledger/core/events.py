@@ -45,7 +45,11 @@ class AuthorizationAdjusted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationReversed:
-    """`amount` of the authorization was reversed; `final` when nothing is left to clear."""
+    """`amount` of the authorization was reversed; `final` when nothing is left to clear.
+
+    Of a card transaction that a clearing had closed only a timeout reversal reverses anything. Then
+    `final` says that another clearing keeps it closed; else its rest is expected to clear again.
+    """
 
     amount: int
     final: bool

@@ -4,6 +4,17 @@ Source: docs/decisions/0068-write-offs.md
 """
 
 from cardledger.ledger.core import events
+from cardledger.ledger.core.state import CardTransaction
+
+
+def clearing_reversed(state: CardTransaction, amount: int) -> list[events.Event]:
+    """Return the reversal of `amount` of the clearings, then what makes good a loss with it."""
+    unfunded = min(amount, state.overdrawn)
+    reversed_ = events.ClearingReversed(amount=amount, unfunded=unfunded)
+    if not state.written_off:
+        return [reversed_]
+    back = from_holds(amount - unfunded, state.clearings_written_off, state.debits_written_off)
+    return [reversed_, *back]
 
 
 def from_holds(back: int, clearings: int, debits: int) -> list[events.Event]:

@@ -89,6 +89,8 @@ class BatchSnapshot:
     settlement_bookings: Mapping[Id, SettlementBooking] = field(default_factory=dict)
     # By message: kind and amount of what came after its first event, one row a kind.
     amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    # By message: those of other clearings that keep its card transaction closed.
+    other_clearings: Mapping[Id, AbstractSet[Id]] = field(default_factory=dict)
     # Of the customers that get a deposit.
     platform_customer_ids: Mapping[Id, str] = field(default_factory=dict)
     suspense_items: Sequence[SuspenseItem] = ()  # Open, of its keys and parked messages.

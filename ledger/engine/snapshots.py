@@ -86,16 +86,14 @@ class SnapshotReader:
             for key in timed_out
             if (found := outcomes.get(key)) and found.outcome == OutcomeType.APPLIED
         ]
-        amounts_since = (
-            timeout_reversal_reads.amounts_since(connection, approved) if approved else {}
-        )
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,
             reversals=reads.reversals(
                 connection, messages, outcomes, self._key, any_waits=books.has_reversals
             ),
-            amounts_since=amounts_since,
+            amounts_since=timeout_reversal_reads.amounts_since(connection, approved),
+            other_clearings=timeout_reversal_reads.other_clearings(connection, approved),
             cards=cards_of(),
             accounts=accounts,
             roll_ups=roll_ups_of() + expecting,

@@ -3,7 +3,7 @@
 Read only by the batches that have such reversals; mostly none does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from psycopg import Connection
@@ -41,9 +41,49 @@ def amounts_since(
     Shape: by message; one row a kind, however many events.
     """
     messages = [(row.subject_id, row.message_id) for row in outcomes if row.subject_id]
+    if not messages:
+        return {}
     totals: dict[Id, list[tuple[str, int]]] = {}
     for message_id, kind, amount in connection.execute(
         _AMOUNTS_SINCE, pg_arrays.columns(messages, "uuid", "uuid")
     ):
         totals.setdefault(message_id, []).append((kind, amount))
     return totals
+
+
+# The timeout reversal of a financial authorization takes back its clearing, whatever it finds left
+# of it. Its key derives from the hash of the authorization.
+_OTHER_CLEARINGS: Final = f"""
+    SELECT o.message_id, c.message_id
+    FROM unnest(%s, %s) AS o (subject_id, message_id)
+    CROSS JOIN LATERAL (
+        SELECT e.message_id FROM card_transaction_events e
+        WHERE e.card_transaction_id = o.subject_id AND e.kind = 'CLEARED' AND e.final
+            AND e.message_id <> o.message_id AND NOT EXISTS (
+                SELECT FROM outcomes f JOIN outcomes r ON r.reference = encode(f.body_hash, 'hex')
+                    AND r.source = '{timeout_reversals.SOURCE}' AND r.platform_id = f.platform_id
+                    AND r.customer_id = f.customer_id
+                WHERE f.message_id = e.message_id AND f.customer_id = e.customer_id
+            )
+        LIMIT %s
+    ) c
+"""
+
+
+def other_clearings(
+    connection: Connection[Any], outcomes: Collection[OutcomeRow]
+) -> dict[Id, set[Id]]:
+    """Return the messages of other clearings that keep the card transactions of `outcomes` closed.
+
+    Shape: by message; of each at most one more than there are `outcomes`, so that one is left
+    when this batch takes back the clearings of all of them.
+    """
+    messages = [(row.subject_id, row.message_id) for row in outcomes if row.subject_id]
+    if not messages:
+        return {}
+    found: dict[Id, set[Id]] = {}
+    for message_id, other in connection.execute(
+        _OTHER_CLEARINGS, [*pg_arrays.columns(messages, "uuid", "uuid"), len(outcomes) + 1]
+    ):
+        found.setdefault(message_id, set()).add(other)
+    return found

@@ -1,4 +1,4 @@
-"""Several late authorizations of one purchase, and late financial authorizations."""
+"""Late financial authorizations: after the timeout reversal all is as if they had been declined."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,9 +12,10 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from tests.integration.test_timeout_reversals import DEADLINE, NOON, process, reversal_of
-from tests.world import Cardholder, World, open_world
+from tests.world import Cardholder, World, open_world, outcomes_of
 
 Event = dict[str, Any]
+Step = tuple[str, int | None] | tuple[str, int | None, Event]
 Play = Callable[[World, Cardholder, Sequence[Event | Message]], None]
 SHOWN = ("status", "authorized", "settled", "refunded")
 
@@ -59,6 +60,10 @@ def asked(world: World, cardholder: Cardholder, kind: str, amount: int, **fields
     return world.event(kind, cardholder, "T1", amount, decideBy=DEADLINE.isoformat(), **fields)
 
 
+def financial(world: World, cardholder: Cardholder, amount: int = 50, **fields: Any) -> Event:  # noqa: ANN401 - JSON
+    return asked(world, cardholder, "FINANCIAL_AUTHORIZATION", amount, **fields)
+
+
 def seen(world: World, cardholder: Cardholder) -> Event:
     """Return what readers see of the account and of T1, but for the way in which it got there."""
     world.check_books(cardholder)
@@ -69,9 +74,117 @@ def seen(world: World, cardholder: Cardholder) -> Event:
     }
 
 
+def test_the_hold_of_an_authorization_comes_back_that_it_had_closed(
+    world: World, cardholder: Cardholder, play: Play
+) -> None:
+    """It stayed closed: the clearing that the merchant still had was a late one."""
+    first, late = world.authorization(cardholder, "T1", 100), financial(world, cardholder)
+
+    play(world, cardholder, [first, late, reversal_of(cardholder, late)])
+
+    assert seen(world, cardholder) == {
+        "balance": 100,
+        "held": 100,
+        "owed": 0,
+        "status": "AUTHORIZED",
+        "authorized": 100,
+        "settled": 0,
+        "refunded": 0,
+    }
+    [(expires_at,)] = world.rows(
+        "SELECT expires_at FROM card_transactions WHERE account_id = %s", cardholder.account_id
+    )
+    assert expires_at is not None
+    [cleared] = process(world, cardholder, world.clearing(cardholder, "T1", 100))
+    assert (cleared.outcome, cleared.reason) == ("APPLIED", None)
+    assert seen(world, cardholder) | {"status": "SETTLED"} == seen(world, cardholder)
+    assert world.balance(cardholder) == 100
+
+
+# What comes after the authorization and the late financial one.
+BETWEEN: dict[str, list[Step]] = {
+    "nothing": [],
+    "clearing": [("CLEARING", 100)],
+    "partial clearing": [("CLEARING", 60)],
+    "clearing and another to come": [("CLEARING", 60, {"final": False})],
+    "final clearing": [("CLEARING", 60, {"final": True})],
+    "increment": [("AUTHORIZATION_INCREMENT", 30)],
+    "increment and clearing": [("AUTHORIZATION_INCREMENT", 30), ("CLEARING", 60)],
+    "stand-in": [("STAND_IN_AUTHORIZATION", 20)],
+    "another in time": [("FINANCIAL_AUTHORIZATION", 40)],
+    "advice": [("AUTHORIZATION_ADVICE", 120)],
+    "small advice": [("AUTHORIZATION_ADVICE", 40)],
+    "closed card": [("CARD_CLOSED", None)],
+    "partial clearing and closed card": [("CLEARING", 60), ("CARD_CLOSED", None)],
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_all_is_as_if_it_had_been_declined(
+    world: World, platform: Id, between: str, play: Play
+) -> None:
+    found = []
+    for is_late in (True, False):
+        cardholder = world.cardholder(platform, 200)
+        first, late = world.authorization(cardholder, "T1", 100), financial(world, cardholder)
+        back = reversal_of(cardholder, late)
+        start: list[Event | Message] = [first, late] if is_late else [first, back]
+        end = [back] if is_late else []
+        after = [event_of(world, cardholder, step) for step in BETWEEN[between]]
+        if ("CARD_CLOSED", None) in BETWEEN[between]:
+            in_many_batches(world, cardholder, start)
+            start = []
+            world.connection.execute(
+                "UPDATE cards SET state = 'CLOSED' WHERE id = %s", [cardholder.card_id]
+            )
+        play(world, cardholder, [*start, *after, *end])
+        found.append(seen(world, cardholder))
+
+    assert found[0] == found[1]
+
+
+def event_of(world: World, cardholder: Cardholder, step: Step) -> Event:
+    kind, amount, *fields = step
+    if kind == "CARD_CLOSED":
+        return world.card_closed(cardholder)
+    return world.event(kind, cardholder, "T1", amount, **(fields[0] if fields else {}))
+
+
+@pytest.mark.parametrize("kind", ["CLEARING_REVERSAL", "RETURN"])
+def test_the_hold_comes_back_when_the_network_has_given_the_clearing_back(
+    world: World, cardholder: Cardholder, kind: str, play: Play
+) -> None:
+    first, late = world.authorization(cardholder, "T1", 100), financial(world, cardholder)
+    back = world.event(kind, cardholder, "T1", 50)
+
+    play(world, cardholder, [first, late, back, reversal_of(cardholder, late)])
+
+    account = seen(world, cardholder)
+    assert (account["balance"], account["held"], account["owed"]) == (100, 100, 0)
+
+
+def test_a_hold_that_was_spent_meanwhile_is_an_open_pull(
+    world: World, cardholder: Cardholder, play: Play
+) -> None:
+    first, late = world.authorization(cardholder, "T1", 100), financial(world, cardholder)
+    other = world.authorization(cardholder, "T2", 120)
+
+    play(world, cardholder, [first, late, other, reversal_of(cardholder, late)])
+    account = seen(world, cardholder)
+    process(world, cardholder, world.deposit(cardholder, 20))
+
+    assert (account["balance"], account["held"], account["owed"]) == (30, 170, 0)
+    assert account["status"] == "EXCEPTION"
+    account = seen(world, cardholder)
+    assert (account["balance"], account["held"], account["status"]) == (0, 220, "AUTHORIZED")
+
+
 ALL_LATE = [
     ("AUTHORIZATION", "AUTHORIZATION_INCREMENT"),
+    ("AUTHORIZATION", "FINANCIAL_AUTHORIZATION"),
     ("FINANCIAL_AUTHORIZATION", "FINANCIAL_AUTHORIZATION"),
+    ("AUTHORIZATION", "FINANCIAL_AUTHORIZATION", "FINANCIAL_AUTHORIZATION"),
+    ("FINANCIAL_AUTHORIZATION", "AUTHORIZATION"),
 ]
 
 
@@ -89,5 +202,63 @@ def test_of_several_that_are_late_nothing_is_left_in_any_order_of_their_reversal
 
         account = seen(world, cardholder)
         assert (account["balance"], account["held"], account["owed"]) == (200, 0, 0), order
-        assert account["settled"] == 0, order
+        assert (account["authorized"], account["settled"]) == (0, 0), order
         assert account["status"] == "VOIDED", order
+
+
+def test_the_hold_comes_back_after_the_last_of_several_reversals(
+    world: World, platform: Id, play: Play
+) -> None:
+    for order in permutations(range(3)):
+        cardholder = world.cardholder(platform, 200)
+        first = world.authorization(cardholder, "T1", 100)
+        late = [financial(world, cardholder, 20 + place) for place in range(3)]
+        back = [reversal_of(cardholder, late[place]) for place in order]
+
+        play(world, cardholder, [first, *late, *back])
+
+        account = seen(world, cardholder)
+        assert (account["balance"], account["held"], account["owed"]) == (100, 100, 0), order
+        assert (account["status"], account["authorized"]) == ("AUTHORIZED", 100), order
+
+
+def test_what_another_clearing_had_closed_stays_closed(
+    world: World, cardholder: Cardholder, play: Play
+) -> None:
+    late = financial(world, cardholder)
+    before = [
+        world.authorization(cardholder, "T1", 100),
+        world.clearing(cardholder, "T1", 60, final=True),
+    ]
+
+    play(world, cardholder, [*before, late, reversal_of(cardholder, late)])
+
+    account = seen(world, cardholder)
+    assert (account["balance"], account["held"]) == (140, 0)
+    assert (account["status"], account["authorized"]) == ("SETTLED", 100)
+
+
+def test_another_authorization_of_the_purchase_is_held_after_the_reversal(
+    world: World, cardholder: Cardholder, play: Play
+) -> None:
+    """The card transaction stayed closed by the clearing that was reversed."""
+    late = financial(world, cardholder)
+    again = world.authorization(cardholder, "T1", 70)
+
+    play(world, cardholder, [late, reversal_of(cardholder, late), again])
+
+    account = seen(world, cardholder)
+    assert (account["held"], account["status"], account["authorized"]) == (70, "AUTHORIZED", 70)
+
+
+def test_the_reversal_is_applied_once_also_after_a_clearing_of_the_hold(
+    world: World, cardholder: Cardholder
+) -> None:
+    first, late = world.authorization(cardholder, "T1", 100), financial(world, cardholder)
+    clearing = world.clearing(cardholder, "T1", 100)
+    back = [reversal_of(cardholder, late) for _ in range(2)]
+
+    decided = process(world, cardholder, first, late, back[0], clearing, back[1])
+
+    assert outcomes_of(decided[2:]) == ["APPLIED", "APPLIED", "DUPLICATE"]
+    assert seen(world, cardholder)["settled"] == 100

@@ -155,7 +155,7 @@ class NetworkEvents:
         self, body: Mapping[str, Any], context: CardTransactionContext
     ) -> commands.Command:
         """Return the command in `body`."""
-        balance = self._pullable(context)
+        balance = self.pullable(context)
         match body["type"]:
             case EventType.CLEARING:
                 final = flag_of(body, "final") if "final" in body else None
@@ -183,7 +183,7 @@ class NetworkEvents:
                 return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
         raise AssertionError(f"no command for messages of type {body['type']}")
 
-    def _pullable(self, context: CardTransactionContext) -> int:
+    def pullable(self, context: CardTransactionContext) -> int:
         """Return what a pull after a clearing may take from the funding account."""
         account = context.account
         refused = self._rail.refuses_pull(context.roll_up.identity)

@@ -5,20 +5,23 @@ from collections.abc import Mapping
 from typing import Final
 
 from cardledger.ledger.core import commands
-from cardledger.ledger.core.card_transaction import CardTransaction, decide
+from cardledger.ledger.core.card import CardState
+from cardledger.ledger.core.card_transaction import decide
 from cardledger.ledger.core.events import (
     AuthorizationAdjusted,
     AuthorizationCancelled,
     AuthorizationExpired,
     AuthorizationReversed,
+    Cleared,
     ClearingReversed,
     CreditAdjusted,
     DeclineReason,
     Refunded,
     RefundReversed,
 )
-from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
-from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.core.money import AmountOutOfRangeError
+from cardledger.ledger.core.status import Closure
+from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
 from cardledger.ledger.engine.decisions.recovery import Recovery
 from cardledger.ledger.engine.parsing import (
@@ -37,15 +40,15 @@ from cardledger.schema.wire.network_events import EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType
 
 # Of what was authorized before, nothing is left to undo: its total was stated, or its rest voided.
-_SUPERSEDED: Final = {
-    KINDS[kind]
-    for kind in (
-        AuthorizationAdjusted,
-        AuthorizationExpired,
-        AuthorizationCancelled,
-        CreditAdjusted,
-    )
-}
+_SUPERSEDED: Final = frozenset(
+    KINDS[kind] for kind in (AuthorizationAdjusted, AuthorizationExpired, AuthorizationCancelled)
+)
+_CREDIT_SUPERSEDED: Final = frozenset(
+    KINDS[kind] for kind in (CreditAdjusted, AuthorizationExpired, AuthorizationCancelled)
+)
+
+
+_CLEARED: Final = KINDS[Cleared]
 
 
 class TimeoutReversals:
@@ -63,7 +66,10 @@ class TimeoutReversals:
         self._recovery: Final = recovery
         self._network_events: Final = network_events
         self._outcomes: Final = outcomes
-        self._applied: Final[set[Id]] = set()  # Those of this batch that have taken something back.
+        # Of this batch: timeout reversals that have taken something back, and the messages of all
+        # authorizations that were settled.
+        self._applied: Final[set[Id]] = set()
+        self._settled: Final[set[Id]] = set()
 
     def settle(self, message: Message) -> Decided:
         """Reverse an authorization that was approved; decline one that is not decided yet.
@@ -92,13 +98,9 @@ class TimeoutReversals:
     def _reverse(self, message: Message, authorization: Message, first: OutcomeRow) -> Decided:
         context = self._changes.card_transaction(card_transaction_key_of(authorization))
         assert context is not None, "an approval leaves a card transaction"
-        before = context.roll_up.state
-        clears = authorization.body["type"] == EventType.FINANCIAL_AUTHORIZATION
-        taken_back = self._taken_back(context.roll_up.identity.id, first.message_id, clears=clears)
-        left = max(amount_of(authorization.body) - taken_back, 0)
-        if authorization.body["type"] == EventType.CREDIT_AUTHORIZATION and not before.is_credit:
-            left = 0  # With a purchase, nothing follows from it any more.
-        decision = decide(before, _command(before, left, clears=clears)) if left else None
+        self._settled.add(first.message_id)
+        command = self._command(context, authorization, first)
+        decision = decide(context.roll_up.state, command) if command else None
         if decision is None or not decision.facts:
             return Decided(
                 message,
@@ -115,8 +117,37 @@ class TimeoutReversals:
             roll_up=context.roll_up,
         )
 
-    def _taken_back(self, card_transaction_id: Id, message_id: Id, *, clears: bool) -> int:
-        """Return what was taken back of the authorization in `message_id`, in minor units.
+    def _command(
+        self, context: CardTransactionContext, authorization: Message, first: OutcomeRow
+    ) -> commands.Command | None:
+        """Return what takes back the approval of `authorization`; None: nothing is left of it."""
+        state, kind = context.roll_up.state, authorization.body["type"]
+        amount = amount_of(authorization.body)
+        since = self._since(context.roll_up.identity.id, first.message_id)
+        is_credit = kind == EventType.CREDIT_AUTHORIZATION
+        ends = _CREDIT_SUPERSEDED if is_credit else _SUPERSEDED
+        is_superseded = not since.keys().isdisjoint(ends)
+        if kind == EventType.FINANCIAL_AUTHORIZATION:
+            refunded = max(since[KINDS[Refunded]] - since[KINDS[RefundReversed]], 0)
+            card = self._changes.snapshot.cards.get(context.roll_up.identity.card_id)
+            return commands.TakeBack(
+                # What was refunded has cleared, and stays authorized with that.
+                authorized=0 if is_superseded else max(amount - refunded, 0),
+                cleared=max(amount - since[KINDS[ClearingReversed]] - refunded, 0),
+                reopens=not self._others_cleared(context.roll_up.identity.id, first.message_id),
+                is_closed=card is not None and card.state is CardState.CLOSED,
+                balance=self._network_events.pullable(context),
+            )
+        left = max(amount - since[KINDS[AuthorizationReversed]], 0)
+        if is_superseded or not left or (is_credit and not state.is_credit):
+            return None  # Of a credit with a purchase, nothing follows any more.
+        if state.closed_by is Closure.CLEARED:
+            # Nothing is held for it; it would be, if that clearing were taken back as well.
+            return commands.TakeBack(authorized=min(left, state.outstanding))
+        return commands.Reverse(amount=left)
+
+    def _since(self, card_transaction_id: Id, message_id: Id) -> Counter[str]:
+        """Return by kind what came after the authorization in `message_id`, in minor units.
 
         A reversal names no authorization. It counts as one of this authorization, also when it came
         first and was parked, so that this one never takes back what another has added. Only a
@@ -135,15 +166,17 @@ class TimeoutReversals:
         for _, place, _, kind, amount, *_ in in_batch:
             if place > start:
                 since[kind] += amount
-        if clears:
-            refunded = since[KINDS[Refunded]] - since[KINDS[RefundReversed]]
-            return since[KINDS[ClearingReversed]] + max(refunded, 0)
-        if not since.keys().isdisjoint(_SUPERSEDED):
-            return MAX_AMOUNT
-        return since[KINDS[AuthorizationReversed]]
+        return since
 
+    def _others_cleared(self, card_transaction_id: Id, message_id: Id) -> bool:
+        """Return whether another clearing than that of `message_id` closed the card transaction.
 
-def _command(state: CardTransaction, amount: int, *, clears: bool) -> commands.Command:
-    if clears:
-        return commands.ReverseClearing(amount=min(amount, state.settled))
-    return commands.Reverse(amount=amount)
+        One that a timeout reversal has taken back does not count, whichever came first.
+        """
+        found = {
+            event[8]
+            for event in self._changes.writes.events
+            if event[0] == card_transaction_id and event[3] == _CLEARED and event[6]
+        }
+        found.update(self._changes.snapshot.other_clearings.get(message_id, ()))
+        return not found <= self._settled
