@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
@@ -262,3 +264,56 @@ def test_the_reversal_is_applied_once_also_after_a_clearing_of_the_hold(
 
     assert outcomes_of(decided[2:]) == ["APPLIED", "APPLIED", "DUPLICATE"]
     assert seen(world, cardholder)["settled"] == 100
+
+
+# --- the network's day ---------------------------------------------------------------------------
+
+DAY = date(2025, 12, 30)
+
+
+def network_days(world: World, cardholder: Cardholder) -> list[tuple[Any, ...]]:
+    """Return the days of the networks of the platform: day, network, cycle, net, interchange."""
+    return world.rows(
+        "SELECT settlement_date, network, cycle, net, interchange FROM finance.network_days"
+        " WHERE platform_id = %s ORDER BY settlement_date",
+        cardholder.owner.platform_id,
+    )
+
+
+@pytest.mark.parametrize("given_back", [0, 20, 100])
+def test_the_day_of_the_network_has_nothing_of_it(
+    world: World, play: Play, given_back: int
+) -> None:
+    """The reversal stood under no network, on the business day of its recording."""
+    cardholder = world.cardholder(world.platform(), 200)
+    settlement = {"network": "VISA", "settlementDate": str(DAY), "cycle": "2"}
+    late = financial(world, cardholder, 100, settlement=settlement | {"interchange": "0.200001"})
+    share = str(Decimal("-0.200001") * given_back / 100)
+    back = world.event(
+        "CLEARING_REVERSAL",
+        cardholder,
+        "T1",
+        given_back,
+        settlement=settlement | {"interchange": f"{Decimal(share):.6f}"},
+    )
+    steps: list[Event | Message] = [
+        late,
+        *([back] if given_back else []),
+        reversal_of(cardholder, late),
+    ]
+
+    play(world, cardholder, steps)
+
+    assert network_days(world, cardholder) == [(DAY, "VISA", "2", 0, Decimal(0))]
+    assert world.balance(cardholder) == 200
+
+
+def test_a_reversal_without_settlement_details_has_none(
+    world: World, cardholder: Cardholder, play: Play
+) -> None:
+    before = world.count("settlement_details")
+    late = financial(world, cardholder)
+
+    play(world, cardholder, [late, reversal_of(cardholder, late)])
+
+    assert world.count("settlement_details") == before

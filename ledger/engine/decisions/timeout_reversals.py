@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
 from typing import Final
 
 from cardledger.ledger.core import commands
@@ -29,6 +31,7 @@ from cardledger.ledger.engine.parsing import (
     amount_of,
     card_transaction_key_of,
     key_of,
+    settlement_of,
     timed_out,
 )
 from cardledger.ledger.engine.records import Decided, Key, OutcomeRow
@@ -108,7 +111,9 @@ class TimeoutReversals:
                 reason=OutcomeFlag.NOTHING_TO_REVERSE,
                 roll_up=context.roll_up,
             )
-        self._recovery.apply(message, context, decision)
+        fact = decision.facts[0]
+        back = fact.amount if isinstance(fact, ClearingReversed) else 0
+        self._recovery.apply(_settled_as(message, authorization, back), context, decision)
         self._applied.add(message.id)
         return Decided(
             message,
@@ -180,3 +185,26 @@ class TimeoutReversals:
         }
         found.update(self._changes.snapshot.other_clearings.get(message_id, ()))
         return not found <= self._settled
+
+
+def _settled_as(message: Message, authorization: Message, back: int) -> Message:
+    """Return `message` on the day of the network on which `authorization` settled.
+
+    `back`, in minor units, is what of it is given back. So nothing is left of it on that day, and
+    its part of the interchange is not earned. The references stay those of the authorization: to
+    the network, this is no movement that a line of its file could be about.
+    """
+    settlement = settlement_of(authorization.body)
+    if settlement is None or not back:
+        return message
+    details = {
+        "network": settlement.network,
+        "settlementDate": settlement.settlement_date.isoformat(),
+        "cycle": settlement.cycle,
+    }
+    if settlement.interchange is not None:
+        earned = Decimal(settlement.interchange) * back / amount_of(authorization.body)
+        details["interchange"] = f"{-earned:.6f}"
+    # As the reversal of a clearing, which has such details.
+    body = {**message.body, "type": EventType.CLEARING_REVERSAL, "settlement": details}
+    return replace(message, body=body)
