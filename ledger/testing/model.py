@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cardledger.ledger.testing import purchases
+from cardledger.ledger.testing import late, purchases
 from cardledger.ledger.testing.purchases import Purchase
 
 Event = Mapping[str, Any]
@@ -35,6 +35,7 @@ class Model:
     card_state: str = "ACTIVE"
     max_spend: int | None = None
     reason: str | None = None  # The decline reason of the last authorization.
+    late_reason: str | None = None  # Why an authorization is declined in any case.
     purchases: dict[str, Purchase] = field(default_factory=dict)
     debts: dict[str, int] = field(
         default_factory=dict
@@ -49,7 +50,11 @@ class Model:
 
     def submit(self, event: Event) -> str:
         """Process an event; return its outcome."""
-        key = (event["source"], event["reference"])
+        key = late.key_of(event)
+        if event["type"] == late.TIMEOUT_REVERSAL and key not in self.seen:
+            authorization = event["authorization"]
+            if late.key_of(authorization) not in self.seen:
+                return self._decline_late(authorization)
         if key in self.seen:
             if self.seen[key] == event:
                 return "DUPLICATE"
@@ -68,7 +73,34 @@ class Model:
             return "APPLIED"
         if event["type"] == "WRITE_OFF":
             return self._write_off(event)
+        if event["type"] == late.TIMEOUT_REVERSAL:
+            return self._take_back(event)
         return self._network(event)
+
+    def _decline_late(self, authorization: Event) -> str:
+        """Decide an authorization in the place of its own message, which comes too late."""
+        self.late_reason = "DECISION_TIMEOUT"
+        outcome = self.submit(authorization)
+        self.late_reason = None
+        return outcome
+
+    def _take_back(self, event: Event) -> str:
+        """Take back an authorization whose approval could not be reported in time."""
+        purchase = self.purchases.get(event["issuerTransactionToken"])
+        if purchase is None:
+            return "IGNORED"
+        released = purchase["released"]
+        if not late.take_back(
+            purchase,
+            event["authorization"],
+            is_card_closed=self.card_state == "CLOSED",
+            reverse_clearing=self._reverse_clearing,
+        ):
+            return "IGNORED"
+        self._settle_up(purchase, self.arrivals)
+        if purchase["released"] > released:
+            self._pay_debts()
+        return "APPLIED"
 
     def _network(self, event: Event) -> str:
         name = event["issuerTransactionToken"]
@@ -77,7 +109,7 @@ class Model:
             return "PARKED"
         is_new = name not in self.purchases
         purchase = self._purchase(name, event)
-        outcome = self._apply(purchase, event, self.arrivals)
+        outcome = self._apply_and_note(purchase, event, self.arrivals)
         if outcome == "IGNORED":
             if is_new:
                 del self.purchases[name]
@@ -85,7 +117,14 @@ class Model:
         for number, waiting in list(self.parked):
             if waiting["issuerTransactionToken"] == name and not self._waits(waiting):
                 self.parked.remove((number, waiting))
-                self._apply(purchase, waiting, number)
+                self._apply_and_note(purchase, waiting, number)
+        return outcome
+
+    def _apply_and_note(self, purchase: Purchase, event: Event, number: int) -> str:
+        before = late.total(purchase)
+        outcome = self._apply(purchase, event, number)
+        if outcome == "APPLIED":
+            late.note(purchase, event, before)
         return outcome
 
     def _waits(self, event: Event) -> bool:
@@ -168,7 +207,7 @@ class Model:
     def _authorize(self, purchase: Purchase, event: Event, number: int) -> str:
         amount = event["amount"]
         clears = event["type"] == "FINANCIAL_AUTHORIZATION"
-        self.reason = self._decline_reason(purchase, amount, clears=clears)
+        self.reason = self._decline_reason(purchase, amount, clears=clears) or self.late_reason
         if self.reason and purchases.stays_credit(purchase):
             return "DECLINED"
         purchase["isAuthorizationKnown"] = True
@@ -206,7 +245,7 @@ class Model:
     # --- credits -----------------------------------------------------------------------------
 
     def _authorize_credit(self, purchase: Purchase, amount: int) -> str:
-        self.reason = self._credit_decline_reason(purchase)
+        self.reason = self._credit_decline_reason(purchase) or self.late_reason
         return purchases.ask_credit(purchase, amount, self.reason)
 
     def _credit_decline_reason(self, purchase: Purchase) -> str | None:
@@ -250,7 +289,7 @@ class Model:
 
     def _reverse_clearing(self, purchase: Purchase, amount: int) -> None:
         """Give back what was not paid first, then what was written off, then what was paid."""
-        back = amount - min(amount, self._overdrawn(purchase))
+        back = amount - min(amount, purchases.overdrawn(purchase))
         purchase["settled"] -= amount
         forgiven = min(back, purchase["clearingsWrittenOff"])
         purchase["clearingsWrittenOff"] -= forgiven
@@ -272,13 +311,13 @@ class Model:
         """Give up an amount that is owed: it needs no funding any more."""
         purchase = self.purchases.get(event["issuerTransactionToken"])
         amount = event["amount"]
-        if purchase is None or amount > self._overdrawn(purchase) + purchase["unpaid"]:
+        if purchase is None or amount > purchases.overdrawn(purchase) + purchase["unpaid"]:
             return "REJECTED"
         of_debits = min(amount, purchase["unpaid"])
         purchase["unpaid"] -= of_debits
         purchase["debitsWrittenOff"] += of_debits
         purchase["clearingsWrittenOff"] += amount - of_debits
-        purchase["open"] = self._missing(purchase)
+        purchase["open"] = purchases.missing(purchase)
         self._note_debt(purchase, self.arrivals)
         self._pay_debts()
         return "APPLIED"
@@ -290,6 +329,7 @@ class Model:
                     purchase["credit"] = min(purchase["credit"], purchase["refunded"])
                 purchase["authorized"] = min(purchase["authorized"], purchase["settled"])
                 purchase["closed"] = "CARD_CLOSED"
+                purchase["applied"].append(late.CLOSED_CARD)
                 self._settle_up(purchase, self.arrivals)
 
     def _confirm(self, purchase: Purchase, event: Event, number: int) -> str:
@@ -302,27 +342,12 @@ class Model:
             # The account has its money back: older debts are paid first, this one is open again.
             purchase["pulled"] -= amount
             self.money += amount
-            purchase["open"] = self._missing(purchase)
+            purchase["open"] = purchases.missing(purchase)
             self._note_debt(purchase, number)
             self._pay_debts(ahead_of=purchase["name"])
         return "APPLIED"
 
     # --- the money rule ----------------------------------------------------------------------
-
-    def _required(self, purchase: Purchase) -> int:
-        if purchase["closed"]:
-            return int(purchase["settled"])
-        return int(max(purchase["authorized"], purchase["settled"]))
-
-    def _covered(self, purchase: Purchase) -> int:
-        """Return what the customer has paid, and what is written off of clearings."""
-        return int(purchase["pulled"] - purchase["released"] + purchase["clearingsWrittenOff"])
-
-    def _overdrawn(self, purchase: Purchase) -> int:
-        return int(max(purchase["settled"] - self._covered(purchase), 0))
-
-    def _missing(self, purchase: Purchase) -> int:
-        return max(self._required(purchase) - self._covered(purchase), 0)
 
     def _pullable(self, purchase: Purchase) -> int:
         return 0 if purchase["descriptor"].endswith("002") else self.money
@@ -338,8 +363,8 @@ class Model:
         """Pull or release the difference between required and funded; a pull is all or nothing."""
         if money is None:
             money = self._pullable(purchase)
-        missing = self._missing(purchase)
-        surplus = self._covered(purchase) - self._required(purchase)
+        missing = purchases.missing(purchase)
+        surplus = purchases.covered(purchase) - purchases.required(purchase)
         was_open = purchase["open"]
         if was_open:
             purchase["open"] = missing  # At most one pull is open; its amount is the shortfall.
@@ -415,7 +440,7 @@ class Model:
         """Return the amount held for clearings to come."""
         total = 0
         for purchase in self.purchases.values():
-            covered = self._covered(purchase)
+            covered = purchases.covered(purchase)
             if covered > purchase["settled"]:
                 total += covered - purchase["settled"]
         return total
@@ -424,7 +449,7 @@ class Model:
         """Return the amount due: settled by the network and not paid by the account."""
         total = 0
         for purchase in self.purchases.values():
-            total += self._overdrawn(purchase) + purchase["unpaid"]
+            total += purchases.overdrawn(purchase) + purchase["unpaid"]
         return total
 
     def written_off(self) -> int:

@@ -44,6 +44,7 @@ def new(name: str, event: Event) -> Purchase:
         "unpaid": 0,
         "clearingsWrittenOff": 0,
         "debitsWrittenOff": 0,
+        "applied": [],
     }
 
 
@@ -69,6 +70,28 @@ def status(purchase: Purchase) -> str:
     if settled > 0:
         return "PARTIALLY_SETTLED"
     return "VOIDED" if purchase["closed"] else "AUTHORIZED"
+
+
+def required(purchase: Purchase) -> int:
+    """Return what has to be funded: the money rule."""
+    if purchase["closed"]:
+        return int(purchase["settled"])
+    return int(max(purchase["authorized"], purchase["settled"]))
+
+
+def covered(purchase: Purchase) -> int:
+    """Return what the customer has paid, and what is written off of clearings."""
+    return int(purchase["pulled"] - purchase["released"] + purchase["clearingsWrittenOff"])
+
+
+def overdrawn(purchase: Purchase) -> int:
+    """Return what has cleared beyond what is covered."""
+    return int(max(purchase["settled"] - covered(purchase), 0))
+
+
+def missing(purchase: Purchase) -> int:
+    """Return what of the required amount is not covered."""
+    return max(required(purchase) - covered(purchase), 0)
 
 
 def figures(purchase: Purchase) -> dict[str, Any]:

@@ -9,6 +9,7 @@ deposits the opening balance.
 - `shuffled`: a story in another order of arrival.
 - `credited`: a credit is authorized, then anything follows.
 - `written_off`: an amount that is owed is written off, then anything follows.
+- `late`: authorizations that were not reported as approved in time, and anything else.
 - `hostile`: contradictions, amounts at the limit, repeated events and reused references.
 """
 
@@ -43,6 +44,13 @@ NETWORK_TYPES: Final = (
     "FINANCIAL_CREDIT_AUTHORIZATION",
     "RETURN",
     "RETURN_REVERSAL",
+)
+
+_ASKED: Final = (
+    "AUTHORIZATION",
+    "AUTHORIZATION_INCREMENT",
+    "FINANCIAL_AUTHORIZATION",
+    "CREDIT_AUTHORIZATION",
 )
 
 # Few values, so that amounts match: exact clearings, holds that just fit, sums that cancel.
@@ -104,6 +112,17 @@ class Scene:
         message = self.event("WRITE_OFF", token, amount=amount)
         message["source"] = "adjustments"
         return {name: value for name, value in message.items() if name != "merchant"}
+
+    def timeout_reversal(self, authorization: Event) -> Event:
+        """Return the message that settles an authorization not reported as approved in time."""
+        names = ("issuerTransactionToken", "cardId", "currency")
+        return {
+            "type": "TIMEOUT_REVERSAL",
+            "source": "decision-timeout",
+            "reference": f"{authorization['source']}/{authorization['reference']}",
+            **{name: authorization[name] for name in names},
+            "authorization": authorization,
+        }
 
     def card_closed(self) -> Event:
         """Return the message that releases all holds of the card."""
@@ -215,6 +234,25 @@ def written_off(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> St
     few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source, shops)
     rest = st.lists(events(few, SMALL, write_offs=True), max_size=max_size)
     return numbered([*story, *draw(rest)])
+
+
+@st.composite
+def late(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
+    """Return a story of authorizations some of which are late, in any order with all that follows.
+
+    A timeout reversal may also come before its authorization.
+    """
+    shops = {name: scene.shops[name] for name in sorted(scene.shops)[: draw(st.integers(1, 2))]}
+    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source, shops)
+    kinds = st.sampled_from([*_ASKED, "FINANCIAL_AUTHORIZATION", "CLEARING", "CLEARING_REVERSAL"])
+    about = st.builds(few.event, kinds, st.sampled_from(sorted(shops)), amount=SMALL)
+    rest = draw(st.lists(about | about | events(few, SMALL), min_size=1, max_size=max_size))
+    story = numbered([scene.deposit(draw(SMALL | st.integers(100, 1_000))), *rest])
+    asked = [event for event in story if event["type"] in _ASKED]
+    for event in draw(st.lists(st.sampled_from(asked), max_size=5)) if asked else []:
+        place = draw(st.just(len(story)) | st.integers(1, len(story)))
+        story.insert(place, few.timeout_reversal(event))
+    return story
 
 
 def credited(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:

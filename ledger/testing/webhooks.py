@@ -42,6 +42,7 @@ from cardledger.ledger.engine.records import (
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import CARD_CLOSED, Message, Owner
+from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.projections import accounts, card_transaction, history
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
@@ -296,6 +297,8 @@ def _body_of(event: Event) -> Event:
         return body_of(NETWORK_EVENT.validate_python(event))
     if "type" not in event:
         raise ValueError("an event has a type")
+    if event["type"] == TIMEOUT_REVERSAL:
+        raise ValueError("a timeout reversal needs what came since its authorization; use `model`")
     return dict(event)
 
 

@@ -20,7 +20,7 @@ from cardledger.ledger.messaging.inbox import (
     TRANSFER,
 )
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
-from cardledger.ledger.testing import purchases
+from cardledger.ledger.testing import late, purchases
 from cardledger.ledger.testing.model import Event, Model
 from cardledger.ledger.testing.purchases import Purchase
 from cardledger.schema.ids import Id
@@ -88,6 +88,7 @@ class _Account(Model):
                     purchase["credit"] = min(purchase["credit"], purchase["refunded"])
                 purchase["authorized"] = min(purchase["authorized"], purchase["settled"])
                 purchase["closed"] = "CARD_CLOSED"
+                purchase["applied"].append(late.CLOSED_CARD)
                 self._settle_up(purchase, self.arrivals)
 
     def debit(self, amount: int) -> bool:
@@ -168,9 +169,7 @@ class Replay:
             return self._network_event(authorization, decision)
         if self._record.decisions[key_of(authorization)].outcome != "APPLIED":
             return "IGNORED"
-        reversal = {**authorization, "type": "AUTHORIZATION_REVERSAL"}
-        reversal |= {"source": body["source"], "reference": body["reference"]}
-        return self._network_event(reversal, decision)
+        return self._network_event(body, decision)
 
     def _transfer(self, transfer: _Transfer) -> str:
         source, destination, amount = transfer

@@ -8,10 +8,15 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.testing import strategies
+from cardledger.ledger.testing.model import Model
+from cardledger.ledger.testing.strategies import Story
 from cardledger.schema.ids import Id
 from tests.integration.test_timeout_reversals import DEADLINE, NOON, process, reversal_of
 from tests.world import Cardholder, World, open_world, outcomes_of
@@ -317,3 +322,39 @@ def test_a_reversal_without_settlement_details_has_none(
     play(world, cardholder, [late, reversal_of(cardholder, late)])
 
     assert world.count("settlement_details") == before
+
+
+# --- all the rest --------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_after_any_story_of_late_authorizations_all_books_are_those_of_the_model(
+    world: World, platform: Id, data: st.DataObject
+) -> None:
+    """One by one, and as one batch."""
+    one_by_one, at_once = (world.cardholder(platform, 0) for _ in range(2))
+    model = Model()
+    story = data.draw(strategies.late())
+    expected = [model.submit(event) for event in story]
+
+    decided = process(world, one_by_one, *messages_of(one_by_one, story))
+    in_one_batch(world, at_once, messages_of(at_once, story))
+
+    assert outcomes_of(decided) == expected
+    world.check_books(one_by_one, model)
+    world.check_books(at_once, model)
+
+
+def messages_of(cardholder: Cardholder, story: Story) -> list[Event | Message]:
+    """Return the events of `story` as events of `cardholder`, its timeout reversals as messages."""
+    own = {"cardId": cardholder.scene.card_id, "accountId": cardholder.scene.account_id}
+    found: list[Event | Message] = []
+    for event in story:
+        of_cardholder = {name: own.get(name, value) for name, value in event.items()}
+        if event["type"] == "TIMEOUT_REVERSAL":
+            authorization = event["authorization"] | {"cardId": own["cardId"]}
+            found.append(reversal_of(cardholder, authorization))
+        else:
+            found.append(of_cardholder)
+    return found
