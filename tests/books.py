@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cardledger.ledger.books.suspense import suspense_entry, taken_back
+from cardledger.ledger.books.suspense import suspense_entry, taken_back, type_of_credit
 from cardledger.ledger.core import commands, events
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
@@ -68,6 +68,7 @@ class InMemoryLedger:
     descriptors: dict[str, str] = field(default_factory=dict)
     debts: dict[str, int] = field(default_factory=dict)
     parked: list[tuple[int, Event]] = field(default_factory=list)
+    suspended: dict[int, Entry] = field(default_factory=dict)
     seen: dict[tuple[str, str], Event] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     reason: str | None = None
@@ -144,7 +145,10 @@ class InMemoryLedger:
         if waits(self.state(name), command):
             self.parked.append((number, event))
             if event["type"] in _MOVES:
-                self._post([suspense_entry(event["type"], event["amount"])])
+                kind = event["type"]
+                meant = type_of_credit(kind) if self.state(name).is_credit else kind
+                self.suspended[number] = suspense_entry(meant, event["amount"])
+                self._post([self.suspended[number]])
             return "PARKED"
         facts = self._run(name, command, number)
         if not facts:
@@ -154,9 +158,8 @@ class InMemoryLedger:
             mine = waiting["issuerTransactionToken"] == name
             if mine and not waits(self.state(name), self._command(waiting)):
                 self.parked.remove((place, waiting))
-                if waiting["type"] in _MOVES:
-                    entry = suspense_entry(waiting["type"], waiting["amount"])
-                    self._post([taken_back(entry)])
+                if place in self.suspended:
+                    self._post([taken_back(self.suspended.pop(place))])
                 self._run(name, self._command(waiting), place)
         first = facts[0]
         if isinstance(first, events.Declined | events.CreditDeclined):

@@ -11,8 +11,14 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.books.suspense import NetworkMoney, money_in_text
-from cardledger.ledger.storage import cursors
+from cardledger.ledger.books.suspense import (
+    NetworkMoney,
+    event_in,
+    money_in_text,
+    type_of_credit,
+)
+from cardledger.ledger.storage import cursors, pg_arrays
+from cardledger.schema.ids import Id
 
 _PAGE: Final = 1_000
 
@@ -30,10 +36,16 @@ def differences(connection: Connection[Any]) -> Iterator[str]:
 def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
     """Yield which of `rows`, rejections without an item, have moved money of a known card."""
     moved: dict[Any, NetworkMoney] = {}
+    booked_as_credit: list[tuple[Any, Id, str]] = []
     for key, _, _, body, _, of_used_key in rows:
-        money = money_in_text(body)
-        if money and f"{money.type} {money.card_id} {money.amount}" not in (of_used_key or ()):
-            moved[key] = money
+        money, booked = money_in_text(body), of_used_key or ()
+        if money is None or _movement(money.type, money) in booked:
+            continue
+        moved[key] = money
+        if _movement(type_of_credit(money.type), money) in booked:
+            booked_as_credit.append((key, money.card_id, _token_in(body)))
+    for key in _of_credits(connection, booked_as_credit):
+        del moved[key]
     if not moved:
         return
     ids = list({money.card_id for money in moved.values()})
@@ -52,6 +64,41 @@ def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) ->
             )
 
 
+def _movement(kind: str, money: NetworkMoney) -> str:
+    """Return `money`, booked under the type `kind`, as `_WITHOUT_ITEM` returns movements."""
+    return f"{kind} {money.card_id} {money.amount}"
+
+
+def _token_in(body: str) -> str:
+    """Return the token in `body`; empty where there is none that PostgreSQL can hold."""
+    token = (event_in(body) or {}).get("issuerTransactionToken")
+    if not isinstance(token, str) or any(_is_unstorable(each) for each in token):
+        return ""
+    return token
+
+
+def _is_unstorable(character: str) -> bool:
+    """Return whether PostgreSQL holds no text with `character`: U+0000, half of a surrogate."""
+    return character == "\0" or "\ud800" <= character <= "\udfff"
+
+
+def _of_credits(
+    connection: Connection[Any], rejections: Sequence[tuple[Any, Id, str]]
+) -> list[Any]:
+    """Return which of `rejections`, each with card and token, have the token of a credit."""
+    if not rejections:
+        return []
+    columns = pg_arrays.columns(rejections, "uuid", "uuid", "text")
+    return [row[0] for row in connection.execute(_OF_CREDITS, columns)]
+
+
+_OF_CREDITS: Final = """
+    SELECT k.id FROM unnest(%s, %s, %s) AS k (id, card_id, token)
+    JOIN cards c ON c.id = k.card_id
+    JOIN card_transactions t ON t.customer_id = c.customer_id AND t.card_id = c.id
+        AND t.issuer_transaction_token = k.token
+    WHERE t.credit_authorized IS NOT NULL
+"""
 _CARDS: Final = "SELECT id, customer_id, platform_id, created_at FROM cards WHERE id = ANY(%s)"
 
 # The nil UUID stands for what is not known. An unknown card was unknown then: it may exist by now.

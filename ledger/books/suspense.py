@@ -2,8 +2,9 @@
 
 The network does not wait for us: a clearing that is rejected, or a reversal that is parked, has
 moved money all the same. It is booked as if it had been applied, with SUSPENSE in the place of the
-card's accounts. FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network
-is told so, so nothing has moved.
+card's accounts; so what is about a credit stands under the type that names its direction.
+FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network is told so, so
+nothing has moved.
 
 What a bank returns of a payout whose customer was deleted meanwhile stands there, too: its account
 is closed. People resolve it, once they have paid it outside the ledger.
@@ -28,6 +29,10 @@ _DUE_FROM_NETWORK: Final = frozenset(
         EventType.FINANCIAL_CREDIT_AUTHORIZATION.value,
     }
 )
+_OF_CREDIT: Final = {
+    EventType.CLEARING.value: EventType.RETURN.value,
+    EventType.CLEARING_REVERSAL.value: EventType.RETURN_REVERSAL.value,
+}
 
 PAYOUT_RETURN: Final = "PAYOUT_RETURN"
 """What a bank has returned for an account that is closed; no event of the network."""
@@ -75,6 +80,14 @@ def event_in(text: str) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict) else None
+
+
+def type_of_credit(kind: str) -> str:
+    """Return the type under which an event of type `kind` about a credit is booked.
+
+    It names the direction that `kind` does not name; as `core.credit.meant`.
+    """
+    return _OF_CREDIT.get(kind, kind)
 
 
 def suspense_entry(kind: str, amount: int) -> Entry:

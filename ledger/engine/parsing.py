@@ -125,13 +125,13 @@ def suspended(message: Message) -> Message:
     )
 
 
-def suspended_keys(messages: Iterable[Message]) -> list[Key]:
-    """Return the keys of the rejected events in `messages`; without malformed messages."""
-    keys = []
+def suspended_events(messages: Iterable[Message]) -> list[Message]:
+    """Return the rejected events in `messages`; without malformed messages."""
+    events = []
     for message in _of_type(messages, inbox.SUSPENSE):
         with suppress(RejectedError):
-            keys.append(key_of(suspended(message)))
-    return keys
+            events.append(suspended(message))
+    return events
 
 
 def cards_of_money(messages: Iterable[Message]) -> set[Id]:

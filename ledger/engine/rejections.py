@@ -22,6 +22,7 @@ from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.failures import open_days, repeated
 from cardledger.ledger.engine.parsing import (
     RejectedError,
+    card_transaction_keys_of,
     cards_of_money,
     key_of,
     rejection_of,
@@ -32,6 +33,7 @@ from cardledger.ledger.engine.records import Decided, RejectionRecord
 from cardledger.ledger.messaging import claims, inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
@@ -39,6 +41,7 @@ _QUARANTINED: Final = "Internal processing error; event quarantined. Resubmit af
 
 _NAMED: Final = 5  # Messages that a line of the log names.
 _SHORT: Final = 64  # Characters of a time, a date or the name of a network.
+_LONGEST_TOKEN: Final = 255  # Characters; an event with a longer one is never accepted.
 _FORGED: Final = "Not accepted by a process of this installation."
 
 _log = structlog.get_logger()
@@ -153,6 +156,9 @@ def _event(record: RejectionRecord, money: NetworkMoney) -> dict[str, object]:
         texts["source"], texts["reference"] = sender
     if occurred_at := _short(sent.get("occurredAt")):
         texts["occurredAt"] = occurred_at
+    # By it the engine finds out whether the event is about a credit.
+    if token := _short(sent.get("issuerTransactionToken"), _LONGEST_TOKEN):
+        texts["issuerTransactionToken"] = token
     dates = {name: _short(named.get(name)) for name in ("network", "settlementDate")}
     if all(dates.values()):
         texts["settlement"] = dates
@@ -164,9 +170,9 @@ def _event(record: RejectionRecord, money: NetworkMoney) -> dict[str, object]:
     }
 
 
-def _short(value: object) -> str | None:
-    """Return `value` if it is a short text that PostgreSQL can keep."""
-    if not isinstance(value, str) or len(value) > _SHORT:
+def _short(value: object, limit: int = _SHORT) -> str | None:
+    """Return `value` if it is a text of at most `limit` characters that PostgreSQL can keep."""
+    if not isinstance(value, str) or len(value) > limit:
         return None
     with suppress(RejectedError):
         return text_of(value)
@@ -284,6 +290,7 @@ def _book(
         snapshot = BatchSnapshot(
             cards=reads.cards(connection, cards)(),
             accounts=accounts,
+            roll_ups=_roll_ups(connection, messages),
             system_accounts=SystemAccounts().of(connection, charts),
             suspense_items=reads.suspense_items(connection, [], map(key_of, messages)),
             calendars=calendars.rules(calendars.read(connection)),
@@ -296,3 +303,26 @@ def _book(
         with open_days():
             writes.append_entries(connection, batch.writes.entries)
         writes.append_suspense(connection, batch.writes.suspended)
+
+
+def _roll_ups(connection: Connection[Any], messages: Sequence[Message]) -> Sequence[RollUp]:
+    """Return the card transactions of `messages`, which tell whether they are about credits.
+
+    None when they cannot be read, which may be why `messages` were quarantined: what has moved is
+    booked all the same.
+    """
+    try:
+        with connection.transaction():
+            return _card_transactions(connection, messages)
+    except psycopg.OperationalError:
+        raise
+    except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
+        _log.exception("quarantined clearings of credits, if any, booked as those of purchases")
+        return ()
+
+
+def _card_transactions(
+    connection: Connection[Any], messages: Sequence[Message]
+) -> Sequence[RollUp]:
+    keys = card_transaction_keys_of(messages)
+    return reads.roll_ups(connection, reads.columns(keys))() if keys else ()

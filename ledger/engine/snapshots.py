@@ -21,7 +21,7 @@ from cardledger.ledger.engine.parsing import (
     key_of,
     receivers_of,
     settlement_bookings_of,
-    suspended_keys,
+    suspended_events,
     timed_out_keys,
     transfers_of,
 )
@@ -51,6 +51,8 @@ class SnapshotReader:
         """
         left_out: list[Message] = []
         keys = card_transaction_keys_of(messages, left_out=left_out)
+        suspended = suspended_events(left_out)
+        keys |= card_transaction_keys_of(suspended)
         customers = list({message.customer_id for message in messages})
         with connection.pipeline():
             # The locks come first: what is read after them cannot change any more.
@@ -58,7 +60,7 @@ class SnapshotReader:
             key_columns = reads.columns(keys)
             roll_ups_of = reads.roll_ups(connection, key_columns)
             timed_out = timed_out_keys(messages)
-            idempotency_keys = [*map(key_of, messages), *timed_out, *suspended_keys(left_out)]
+            idempotency_keys = [*map(key_of, messages), *timed_out, *map(key_of, suspended)]
             outcomes_of = reads.outcomes(connection, idempotency_keys)
             card_ids = {card_id for _, card_id, _ in keys} | cards_of_money(left_out)
             cards_of = reads.cards(connection, card_ids)

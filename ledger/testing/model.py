@@ -24,6 +24,8 @@ _MOVES: Final = {
     "RETURN": -1,
     "FINANCIAL_CREDIT_AUTHORIZATION": -1,
 }
+_OF_EITHER_DIRECTION: Final = {"CLEARING", "CLEARING_REVERSAL"}
+"""About a credit these move money the other way round."""
 _REOPENABLE: Final = {"REVERSED", "EXPIRED", "REFUNDED", "CREDITED"}
 
 
@@ -105,7 +107,7 @@ class Model:
     def _network(self, event: Event) -> str:
         name = event["issuerTransactionToken"]
         if self._waits(event):
-            self.parked.append((self.arrivals, event))
+            self.parked.append((self.arrivals, self._with_due(event)))
             return "PARKED"
         is_new = name not in self.purchases
         purchase = self._purchase(name, event)
@@ -423,7 +425,15 @@ class Model:
         if event["type"] not in _MOVES:
             return
         if all(any(event[name] != other[name] for name in facts) for other in self.rejected):
-            self.rejected.append(event)
+            self.rejected.append(self._with_due(event))
+
+    def _with_due(self, event: Event) -> Event:
+        """Return `event` with what it has made due to the network, by what is known now."""
+        known = self.purchases.get(event["issuerTransactionToken"])
+        due = _due(event)
+        if known and purchases.is_credit(known) and event["type"] in _OF_EITHER_DIRECTION:
+            due = -due
+        return {**event, "due": due}
 
     # --- figures -----------------------------------------------------------------------------
 
@@ -466,7 +476,7 @@ class Model:
     def suspended(self) -> int:
         """Return what the network has moved and no card transaction has: due to it, if positive."""
         waiting = [event for _, event in self.parked] + self.rejected
-        return sum(_MOVES.get(event["type"], 0) * event.get("amount", 0) for event in waiting)
+        return sum(event["due"] if "due" in event else _due(event) for event in waiting)
 
     def network_settlement(self) -> int:
         """Return what is due to the network."""
@@ -498,3 +508,8 @@ class Model:
             "owed": self.owed(),
             "transactions": {name: self.figures(name) for name in self.purchases},
         }
+
+
+def _due(event: Event) -> int:
+    """Return what `event` has made due to the network, if it is of no credit."""
+    return int(_MOVES.get(event["type"], 0) * event.get("amount", 0))

@@ -15,8 +15,10 @@ from cardledger.ledger.books.suspense import (
     money_in_text,
     suspense_entry,
     taken_back,
+    type_of_credit,
 )
-from cardledger.ledger.core import events
+from cardledger.ledger.core import commands, events
+from cardledger.ledger.core.card_transaction import UNKNOWN, decide
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.schema.ids import Id
@@ -112,6 +114,33 @@ def test_the_network_is_due_the_same_as_if_the_event_was_applied(
 
     assert suspended[network] == change(entries(applied))[network]
     assert suspended[ChartAccount.SUSPENSE] == -suspended[network]
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        ("CLEARING", commands.Clear(amount=7, final=False, balance=0)),
+        ("CLEARING_REVERSAL", commands.ReverseClearing(amount=7, balance=0)),
+        ("RETURN", commands.Refund(amount=7)),
+        ("RETURN_REVERSAL", commands.ReverseRefund(amount=7, balance=0)),
+        ("FINANCIAL_CREDIT_AUTHORIZATION", commands.Credit(amount=7)),
+    ],
+)
+def test_of_a_credit_the_network_is_due_the_same_as_if_the_event_was_applied(
+    kind: str, command: commands.Command
+) -> None:
+    network = ChartAccount.NETWORK_SETTLEMENT
+    state = UNKNOWN
+    for earlier in (
+        commands.AdviseCredit(total=9),
+        commands.Clear(amount=8, final=False, balance=0),
+    ):
+        state = decide(state, earlier).after
+    applied = [entry for fact in decide(state, command).facts for entry in entries(fact)]
+
+    suspended = change([suspense_entry(type_of_credit(kind), 7)])
+
+    assert suspended[network] == change(applied)[network]
 
 
 @given(st.sampled_from(MOVES), amounts)

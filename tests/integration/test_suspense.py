@@ -17,6 +17,7 @@ from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine import rejections as kept
 from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.decisions import suspense as decisions
 from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import inbox, rejections
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Owner
@@ -433,6 +434,195 @@ def test_a_parked_event_whose_total_would_not_fit_stays_in_suspense(
     check(world, cardholder)
 
 
+# --- credits --------------------------------------------------------------------------------------
+
+MEANT: Final = {"CLEARING": "RETURN", "CLEARING_REVERSAL": "RETURN_REVERSAL"}
+"""What names no direction, and what it means while a credit is all that is known of its token."""
+
+
+def credit(world: World, cardholder: Cardholder, amount: int = 900) -> Event:
+    """Return the authorization of a credit."""
+    return world.event("CREDIT_AUTHORIZATION", cardholder, "T1", amount)
+
+
+@pytest.mark.parametrize("kind", MEANT)
+def test_a_rejected_clearing_of_a_credit_is_due_as_if_it_was_applied(
+    world: World, engine: Engine, cardholder: Cardholder, kind: str
+) -> None:
+    cleared = world.clearing(cardholder, "T1", 800, final=False)
+    outcomes(world, engine, cardholder, credit(world, cardholder), cleared)
+    before = system_balances(world, cardholder)
+    event = world.event(kind, cardholder, "T1", 700)
+
+    rejected = outcomes(world, engine, cardholder, event | {"currency": "EUR"})
+    during = system_balances(world, cardholder)
+    open_items = items(world, cardholder)
+    check(world, cardholder)
+    applied = outcomes(world, engine, cardholder, event)
+
+    due = DUE[MEANT[kind]] * 700
+    assert (before, rejected, applied) == ((0, -800), ["REJECTED"], ["APPLIED"])
+    assert open_items == [(MEANT[kind], 700, "REJECTED", "INVALID_CURRENCY", True)]
+    assert during == (-due, -800 + due)
+    assert system_balances(world, cardholder) == (0, -800 + due)
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_parked_reversal_of_a_credit_is_due_as_if_it_was_applied(
+    world: World, engine: Engine, cardholder: Cardholder, *, together: bool
+) -> None:
+    reversal = world.event("CLEARING_REVERSAL", cardholder, "T1", 300)
+    asked = credit(world, cardholder, 300)
+    if together:
+        outcomes(world, engine, cardholder, asked, reversal)
+    else:
+        outcomes(world, engine, cardholder, asked)
+        outcomes(world, engine, cardholder, reversal)
+    waiting = system_balances(world, cardholder), items(world, cardholder)
+    check(world, cardholder)
+
+    applied = outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 300))
+
+    assert waiting == ((-300, 300), [("RETURN_REVERSAL", 300, "PARKED", None, True)])
+    assert applied == ["APPLIED"]
+    assert items(world, cardholder) == [("RETURN_REVERSAL", 300, "PARKED", None, False)]
+    assert system_balances(world, cardholder) == (0, 0)
+    check(world, cardholder)
+
+
+def test_what_was_parked_for_a_credit_is_taken_back_as_it_was_booked(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    reversal = world.event("CLEARING_REVERSAL", cardholder, "T1", 300)
+    outcomes(world, engine, cardholder, credit(world, cardholder, 300), reversal)
+    # From here on the token is that of a purchase, of which the credit is a refund.
+    outcomes(world, engine, cardholder, world.event("AUTHORIZATION", cardholder, "T1", 500))
+    check(world, cardholder)
+
+    outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 500))
+
+    assert items(world, cardholder) == [("RETURN_REVERSAL", 300, "PARKED", None, False)]
+    assert system_balances(world, cardholder) == (0, 200)
+    check(world, cardholder)
+
+
+def test_a_clearing_of_a_credit_under_a_used_key_is_booked_once(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    first = world.clearing(cardholder, "T1", 100, final=False)
+    again = first | {"amount": 200}
+    outcomes(world, engine, cardholder, credit(world, cardholder), first)
+
+    decided = outcomes(world, engine, cardholder, again, again, first | {"amount": 250})
+    outcomes(world, engine, cardholder, world.event("AUTHORIZATION", cardholder, "T1", 500))
+    decided += outcomes(world, engine, cardholder, again)
+
+    assert decided == ["REJECTED"] * 4
+    assert items(world, cardholder) == [
+        ("RETURN", 200, "REJECTED", "KEY_REUSED", True),
+        ("RETURN", 250, "REJECTED", "KEY_REUSED", True),
+    ]
+    assert system_balances(world, cardholder) == (450, -550)
+    check(world, cardholder)
+    [problem] = without_item(world, cardholder, 250)
+    assert "a CLEARING of 250 minor units has no item in suspense" in problem
+
+
+def test_a_refund_under_a_used_key_is_not_a_clearing_of_it(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    first = world.clearing(cardholder, "T1", 100, final=False)
+    refund = first | {"type": "RETURN", "amount": 200}
+    del refund["final"]
+
+    outcomes(world, engine, cardholder, first, refund, first | {"amount": 200})
+
+    assert items(world, cardholder) == [
+        ("RETURN", 200, "REJECTED", "KEY_REUSED", True),
+        ("CLEARING", 200, "REJECTED", "KEY_REUSED", True),
+    ]
+    check(world, cardholder)
+    problems = verified_after(world, *UNGUARDED, removal(cardholder, "type = 'CLEARING'"))
+    assert ["a CLEARING of 200 minor units has no item" in each for each in problems] == [True]
+
+
+def test_items_of_credits_that_an_earlier_release_booked_stay_as_they_are(
+    world: World, cardholder: Cardholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = world.engine()
+    first = world.clearing(cardholder, "T1", 100, final=False)
+    wrong = world.clearing(cardholder, "T1", 150, final=False)
+    early = world.event("CLEARING_REVERSAL", cardholder, "T1", 600)
+    outcomes(world, engine, cardholder, credit(world, cardholder), first)
+    rejected = [first | {"amount": 200}, wrong | {"currency": "EUR"}]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(decisions, "type_of_credit", str)
+        outcomes(world, engine, cardholder, *rejected, early)
+    booked = items(world, cardholder)
+    check(world, cardholder)
+
+    repeated = outcomes(world, engine, cardholder, *rejected, wrong)
+    check(world, cardholder)
+    outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 600, final=False))
+
+    assert {kind for kind, *_ in booked} == {"CLEARING", "CLEARING_REVERSAL"}
+    assert repeated == ["REJECTED", "REJECTED", "APPLIED"]
+    assert [
+        (kind, amount, is_open) for kind, amount, _, _, is_open in items(world, cardholder)
+    ] == [(kind, amount, amount == 200) for kind, amount, *_ in booked]
+    assert system_balances(world, cardholder) == (-200, -50)
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_clearing_of_a_credit_that_the_api_does_not_accept_is_due_as_if_it_was_applied(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder, *, named: bool
+) -> None:
+    outcomes(world, engine, cardholder, credit(world, cardholder))
+    event = world.clearing(cardholder, "T1", 700)
+    keep(world, platform, event | {"final": 7} | ({} if named else {"issuerTransactionToken": 7}))
+
+    assert outcomes_of(world.drain(engine, Lane.BULK)) == ["APPLIED"]
+
+    kind = "RETURN" if named else "CLEARING"  # Nothing says that it is of a credit.
+    assert items(world, cardholder) == [(kind, 700, "REJECTED", "MALFORMED", True)]
+    assert system_balances(world, cardholder) == (-DUE[kind] * 700, DUE[kind] * 700)
+    check(world, cardholder)
+    assert outcomes(world, engine, cardholder, event) == ["APPLIED"]
+    assert system_balances(world, cardholder) == (0, -700)
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_quarantined_clearing_of_a_credit_is_due_as_if_it_was_applied(
+    world: World,
+    engine: Engine,
+    cardholder: Cardholder,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    readable: bool,
+) -> None:
+    outcomes(world, engine, cardholder, credit(world, cardholder))
+    endless = token_hex(20_000)
+    event = world.clearing(cardholder, "T1", 700) | {"reference": endless}
+    world.insert_unchecked(cardholder, json.dumps(event), reference=endless)
+    world.accept([(cardholder, world.deposit(cardholder, 7))])
+    if not readable:
+
+        def fail(*_: object) -> None:
+            raise ValueError("unknown status")
+
+        monkeypatch.setattr(kept, "_card_transactions", fail)
+
+    decided = outcomes_of(world.drain(engine))
+
+    kind = "RETURN" if readable else "CLEARING"  # Better booked so than not at all.
+    assert sorted(decided) == ["APPLIED", "REJECTED"]
+    assert items(world, cardholder) == [(kind, 700, "REJECTED", "INTERNAL_ERROR", True)]
+    check(world, cardholder)
+
+
 # --- rejected outside of the engine ---------------------------------------------------------------
 
 
@@ -765,12 +955,16 @@ def test_a_change_of_an_item_or_an_entry_is_found(
 
 def without_item(world: World, cardholder: Cardholder, amount: int) -> list[str]:
     """Return what the audit finds when an item of `amount` is missing, with its entries."""
-    removed = (
+    return verified_after(world, *UNGUARDED, removal(cardholder, f"amount = {amount}"))
+
+
+def removal(cardholder: Cardholder, condition: str) -> str:
+    """Return the statement that removes items of `cardholder` with their entries."""
+    return (
         "WITH gone AS (DELETE FROM suspense_items"
-        f" WHERE customer_id = '{cardholder.owner.customer_id}' AND amount = {amount}"
+        f" WHERE customer_id = '{cardholder.owner.customer_id}' AND {condition}"
         " RETURNING id) DELETE FROM entries USING gone WHERE subject_id = gone.id"
     )
-    return verified_after(world, *UNGUARDED, removed)
 
 
 def test_each_movement_under_a_used_key_is_missed(

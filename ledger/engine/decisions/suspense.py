@@ -7,6 +7,7 @@ Source: docs/decisions/0067-suspense.md
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -17,12 +18,14 @@ from cardledger.ledger.books.suspense import (
     money_in,
     resolving_entry,
     suspense_entry,
+    type_of_credit,
 )
 from cardledger.ledger.core.entries import ChartAccount
-from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.parsing import (
     RejectedError,
+    card_transaction_key_of,
     key_of,
     malformed,
     owns,
@@ -53,7 +56,8 @@ class Suspense:
         self._changes: Final = changes
         self.open: Final[dict[Id, SuspenseItem]] = {}  # Those that the batch may concern.
         self._of_key: Final[dict[Key, list[SuspenseItem]]] = {}
-        self._held: Final[set[Id]] = set()  # By this batch: not in the database yet.
+        # By this batch, not in the database yet: the types under which each may be booked already.
+        self._held: Final[dict[Id, AbstractSet[str]]] = {}
         self._settled: Final[dict[Key, list[SuspenseItem]]] = {}  # By adjustments of this batch.
         for item in changes.snapshot.suspense_items:
             self._add(item)
@@ -108,6 +112,7 @@ class Suspense:
                 posted_on=dates.posted_on,
             ),
             dates,
+            frozenset({PAYOUT_RETURN}),
         )
 
     def take_back(self, item: SuspenseItem, *, resolved_by: Id, dates: Dates) -> None:
@@ -143,7 +148,10 @@ class Suspense:
         repeated = {
             item.id
             for item in writes.suspended
-            if any(item.key == other.key and _repeats(item, other) for other in resolved)
+            if any(
+                item.key == other.key and _repeats(item, self._held[item.id], other)
+                for other in resolved
+            )
         }
         if repeated:
             writes.suspended[:] = [each for each in writes.suspended if each.id not in repeated]
@@ -182,8 +190,10 @@ class Suspense:
     def _book(
         self, message: Message, money: NetworkMoney, card: Card, reason: RejectionReason | None
     ) -> bool:
-        dates = self._dates_of(message)
+        dates, context = self._dates_of(message), self._context_of(message)
         settlement = dates.settlement
+        of_credit = type_of_credit(money.type)
+        is_of_credit = context is not None and context.roll_up.state.is_credit
         item = SuspenseItem(
             id=message.id,
             customer_id=card.customer_id,
@@ -191,7 +201,7 @@ class Suspense:
             source=message.source or None,
             reference=message.reference or None,
             card_id=card.id,
-            type=money.type,
+            type=of_credit if is_of_credit else money.type,
             currency=card.currency,
             amount=money.amount,
             cause="PARKED" if reason is None else "REJECTED",
@@ -201,13 +211,18 @@ class Suspense:
             network=settlement.network if settlement else None,
             settlement_date=settlement.settlement_date if settlement else None,
         )
-        if self._is_booked(item):
+        # Its first arrival was booked under the type that it had then: the credit may have become
+        # the refund of a purchase since, and the release before booked what had been sent.
+        types = {money.type}
+        if context is not None and context.roll_up.state.credit_authorized is not None:
+            types.add(of_credit)
+        if self._is_booked(item, types):
             return False
-        self._keep(item, dates)
+        self._keep(item, dates, types)
         return True
 
-    def _keep(self, item: SuspenseItem, dates: Dates) -> None:
-        """Book `item`, which is new."""
+    def _keep(self, item: SuspenseItem, dates: Dates, types: AbstractSet[str]) -> None:
+        """Book `item`, which is new; a repetition may have been booked under any of `types`."""
         self._changes.book_system(
             item.id,
             0,
@@ -218,17 +233,24 @@ class Suspense:
             dates=dates,
         )
         self._changes.writes.suspended.append(item)
-        self._held.add(item.id)
+        self._held[item.id] = types
         self._add(item)
 
-    def _is_booked(self, item: SuspenseItem) -> bool:
+    def _is_booked(self, item: SuspenseItem, types: AbstractSet[str]) -> bool:
         """Return whether the movement of `item` is booked, or resolved by people."""
         if item.id in self.open:
             return True
         if item.key is None:
             return False
         known = *self._of_key.get(item.key, ()), *self._settled.get(item.key, ())
-        return any(_repeats(item, other) for other in known)
+        return any(_repeats(item, types, other) for other in known)
+
+    def _context_of(self, message: Message) -> CardTransactionContext | None:
+        """Return the card transaction that `message` names, if it is known."""
+        try:
+            return self._changes.card_transaction(card_transaction_key_of(message))
+        except RejectedError:
+            return None
 
     def _dates_of(self, message: Message) -> Dates:
         try:
@@ -247,8 +269,8 @@ class Suspense:
             self._of_key[key].remove(item)
 
 
-def _repeats(item: SuspenseItem, other: SuspenseItem) -> bool:
-    """Return whether `item` is the movement of `other`, which has its key.
+def _repeats(item: SuspenseItem, types: AbstractSet[str], other: SuspenseItem) -> bool:
+    """Return whether `item` is the movement of `other`, which has its key, under one of `types`.
 
     What is parked was not rejected before it. Of a used key, each type, card and amount is a
     movement.
@@ -256,11 +278,10 @@ def _repeats(item: SuspenseItem, other: SuspenseItem) -> bool:
     is_reused = item.reason == _REUSED
     if item.reason is None or is_reused != (other.reason == _REUSED):
         return False
-    return not is_reused or (item.type, item.card_id, item.amount) == (
-        other.type,
-        other.card_id,
-        other.amount,
-    )
+    if not is_reused:
+        return True
+    is_alike = (item.card_id, item.amount) == (other.card_id, other.amount)
+    return is_alike and other.type in types
 
 
 def _not_before(day: date, dates: Dates) -> Dates:
