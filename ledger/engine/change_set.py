@@ -32,6 +32,7 @@ from cardledger.ledger.engine.records import (
     ClosingPage,
     ConversionRecord,
     Dates,
+    DebtPage,
     DepositRecord,
     EntryRecord,
     EventRecord,
@@ -80,7 +81,7 @@ class BatchSnapshot:
     accounts: Mapping[Id, LockedAccount] = field(default_factory=dict)
     roll_ups: Iterable[RollUp] = ()
     closing_pages: Mapping[Closing, ClosingPage] = field(default_factory=dict)
-    debts: Sequence[RollUp] = ()
+    debts: Mapping[Id, DebtPage] = field(default_factory=dict)  # By account.
     parked: Mapping[CardTransactionKey, Sequence[Parked]] = field(default_factory=dict)
     # By platform, currency and kind.
     system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
@@ -103,7 +104,8 @@ class BatchSnapshot:
         Cards of others are left out: messages about them are rejected.
         """
         used = {card.account_id for card in self.cards.values() if card.customer_id in customers}
-        for roll_up in (*self.roll_ups, *self.debts):
+        used.update(self.debts)
+        for roll_up in self.roll_ups:
             used.add(roll_up.identity.account_id)
         for transfer in self.transfers.values():
             used |= transfer.own_accounts
@@ -177,8 +179,15 @@ class ChangeSet:
         self._contexts: Final[dict[CardTransactionKey, CardTransactionContext]] = {}
         # By account: which of its card transactions have something to pay.
         self._indebted: Final[dict[Id, set[CardTransactionContext]]] = {}
-        for roll_up in (*snapshot.roll_ups, *snapshot.debts):
+        # By account that has more of them than were loaded: the oldest, which were.
+        self._oldest_debts: Final[dict[Id, AbstractSet[Id]]] = {}
+        for roll_up in snapshot.roll_ups:
             self._load(roll_up)
+        for account_id, page in snapshot.debts.items():
+            for roll_up in page.roll_ups:
+                self._load(roll_up)
+            if not page.is_whole:
+                self._oldest_debts[account_id] = {each.identity.id for each in page.roll_ups}
 
     def _load(self, roll_up: RollUp) -> None:
         identity = roll_up.identity
@@ -200,6 +209,13 @@ class ChangeSet:
     def indebted(self, account: LockedAccount) -> Collection[CardTransactionContext]:
         """Return the card transactions that have something to pay from `account`."""
         return self._indebted.get(account.id, ()) if self._indebted else ()
+
+    def oldest_debts(self, account: LockedAccount) -> AbstractSet[Id] | None:
+        """Return the card transactions that are first in a queue that was not loaded to its end.
+
+        None where it was, so that `indebted` is all of it.
+        """
+        return self._oldest_debts.get(account.id) if self._oldest_debts else None
 
     def dates_of(self, message: Message | Parked) -> Dates:
         """Return the dates of all that `message` causes.

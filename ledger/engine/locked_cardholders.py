@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.engine import reads
+from cardledger.ledger.engine import debts, reads
 from cardledger.ledger.engine.parsing import (
     adjustments_of,
     card_transaction_keys_of,
@@ -171,7 +171,7 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     """
     customers = pg_arrays.uuids(list({message.customer_id for message in messages}))
     keys = reads.columns(card_transaction_keys_of(messages))
-    concerned = [*keys, reads.DEBTS_LIMIT, customers]
+    concerned = [*keys, debts.DEBTS_LIMIT, customers]
     with connection.pipeline():
         # The accounts first: while they are locked no batch opens a card transaction.
         cursors = [

@@ -52,9 +52,6 @@ from cardledger.schema.ids import Id
 
 _log = structlog.get_logger()
 
-DEBTS_LIMIT: Final = 100
-"""Debts of one account that a batch loads; a follow-up message recovers the rest."""
-
 CLOSING_LIMIT: Final = 500
 """Card transactions of closed cards that a batch loads; follow-up messages release the rest."""
 
@@ -232,29 +229,6 @@ def roll_ups(
 ) -> Callable[[], list[RollUp]]:
     """Request the card transactions of `keys` (`columns`) that exist."""
     cursor = connection.cursor(binary=True).execute(_ROLL_UPS, keys)
-    return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
-
-
-_DEBTS: Final = f"""
-    SELECT {_ROLL_UP}, u.platform_customer_id
-    FROM internal_accounts a
-    CROSS JOIN LATERAL (
-        SELECT * FROM card_transactions WHERE account_id = a.id AND debt_id IS NOT NULL
-        ORDER BY debt_since, debt_id LIMIT %s
-    ) t
-    JOIN customers u ON u.id = t.customer_id
-    WHERE a.customer_id = ANY(%s) ORDER BY t.account_id, t.debt_since, t.debt_id
-"""
-
-
-def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[], list[RollUp]]:
-    """Request the card transactions that have something to pay from accounts of `customer_ids`.
-
-    Shape: by account, the oldest `DEBTS_LIMIT` of each in the order of their queue.
-    """
-    cursor = connection.cursor(binary=True).execute(
-        _DEBTS, [DEBTS_LIMIT, pg_arrays.uuids(customer_ids)]
-    )
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
 

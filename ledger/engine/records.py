@@ -289,6 +289,13 @@ class ClosingPage(NamedTuple):
     next_after: str | None  # None: there are no more.
 
 
+class DebtPage(NamedTuple):
+    """The oldest debts of an account, and whether these are all."""
+
+    roll_ups: list[RollUp]
+    is_whole: bool
+
+
 class PendingPull(NamedTuple):
     """A row of `pending_pulls`."""
 

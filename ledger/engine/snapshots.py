@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from cardledger.ledger.books.calendars import CachedCalendars
 from cardledger.ledger.books.system_accounts import SystemAccounts
-from cardledger.ledger.engine import reads, timeout_reversal_reads
+from cardledger.ledger.engine import debts, reads, timeout_reversal_reads
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.failures import StaleSnapshotError
 from cardledger.ledger.engine.parsing import (
@@ -54,6 +54,7 @@ class SnapshotReader:
         suspended = suspended_events(left_out)
         keys |= card_transaction_keys_of(suspended)
         customers = list({message.customer_id for message in messages})
+        share = debts.limit_of(len(customers))
         with connection.pipeline():
             # The locks come first: what is read after them cannot change any more.
             accounts_of = reads.lock_accounts(connection, customers)
@@ -64,7 +65,7 @@ class SnapshotReader:
             outcomes_of = reads.outcomes(connection, idempotency_keys)
             card_ids = {card_id for _, card_id, _ in keys} | cards_of_money(left_out)
             cards_of = reads.cards(connection, card_ids)
-            debts_of = reads.debts(connection, customers)
+            debts_of = debts.read(connection, customers, share)
             parked_of = reads.parked(connection, key_columns)
             # After the locks: a batch that waited for another is recorded later than the other.
             books_of = reads.state_of_books(connection)
@@ -100,7 +101,7 @@ class SnapshotReader:
             accounts=accounts,
             roll_ups=roll_ups_of() + expecting,
             closing_pages=pages,
-            debts=debts_of(),
+            debts=debts.read_on(connection, debts_of(), share),
             parked=parked,
             transfers=transfers,
             adjustments=adjustments,

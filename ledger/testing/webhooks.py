@@ -34,6 +34,7 @@ from cardledger.ledger.engine.records import (
     CardTransactionKey,
     Closing,
     ClosingPage,
+    DebtPage,
     Key,
     LockedAccount,
     OutboxRecord,
@@ -200,18 +201,21 @@ class _Cardholder:
     def _snapshot(self, message: Message) -> BatchSnapshot:
         """Return what a batch reads for `message`: of this cardholder, everything."""
         self._account = replace(self._account, is_changed=False, has_moved=False)
-        debts = [roll_up for roll_up in self._roll_ups.values() if roll_up.debt_since]
         return BatchSnapshot(
             outcomes=self._outcomes,
             cards=self._cards,
             accounts={self._account.id: self._account},
             roll_ups=self._roll_ups.values(),
             closing_pages={each: self._closing_page(each) for each in closings_of([message])},
-            debts=debts,
+            debts={self._account.id: self._debts()},
             parked=self._parked,
             system_accounts=self._system_accounts,
             platform_customer_ids={self._owner.customer_id: PLATFORM_CUSTOMER_ID},
         )
+
+    def _debts(self) -> DebtPage:
+        owing = [each for each in self._roll_ups.values() if each.debt_since]
+        return DebtPage(owing, is_whole=True)
 
     def _closing_page(self, closing: Closing) -> ClosingPage:
         expecting = [

@@ -26,8 +26,8 @@ from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.debts import DEBTS_LIMIT
 from cardledger.ledger.engine.failures import UnavailableError
-from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import SHARDS, Lane, Message
 from cardledger.ledger.projections import history

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.engine import reads
+from cardledger.ledger.engine import debts, reads
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage.engines import driver
 from tests.world import Cardholder, World, open_world, outcomes_of
@@ -109,10 +109,11 @@ def test_debts_are_found_by_their_accounts_although_most_have_come_since_the_sta
     world.connection.execute("VACUUM (ANALYZE)")
     found: list[RollUp] = []
 
-    def debts(connection: psycopg.Connection[Any]) -> None:
-        found[:] = reads.debts(connection, [cardholder.owner.customer_id])()
+    def read(connection: psycopg.Connection[Any]) -> None:
+        pages = debts.read(connection, [cardholder.owner.customer_id], debts.DEBTS_LIMIT)()
+        found[:] = [roll_up for page in pages.values() for roll_up in page.roll_ups]
 
-    assert fetched(world, debts) == 0  # The plan is made, and kept.
+    assert fetched(world, read) == 0  # The plan is made, and kept.
     world.connection.execute(
         "UPDATE card_transactions SET status = 'EXCEPTION', debt_id = gen_random_uuid(),"
         " debt_since = now()"
@@ -123,4 +124,4 @@ def test_debts_are_found_by_their_accounts_although_most_have_come_since_the_sta
         [cardholder.account_id, cardholder.owner.customer_id],
     )
 
-    assert fetched(world, debts) == len(found) == 1
+    assert fetched(world, read) == len(found) == 1

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cardledger.ledger.engine.reads import CLOSING_LIMIT, DEBTS_LIMIT
+from cardledger.ledger.engine.debts import DEBTS_LIMIT
+from cardledger.ledger.engine.reads import CLOSING_LIMIT
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.storage.ids import new_id

@@ -118,6 +118,9 @@ class Batch:
             if self.writes.size != size:
                 raise  # Half applied is our fault: the whole batch must be rolled back.
             return self._reject(message, _as_rejection(error))
+        if self._recovery.shards:
+            decided.continues, decided.wakes = True, [*decided.wakes, *self._recovery.shards]
+            self._recovery.shards.clear()
         if decided.reason is OutcomeFlag.NOT_DUE or decided.outcome is OutcomeType.DUPLICATE:
             # Its timer sends it again, with this idempotency key: it has no outcome so far. What
             # stands in suspense already needs none.

@@ -23,7 +23,6 @@ from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.parsing import RejectedError, id_of, owns
-from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import (
     Dates,
     Decided,
@@ -53,6 +52,8 @@ class Recovery:
     def __init__(self, changes: ChangeSet, rail: RailAnswers) -> None:
         self._changes: Final = changes
         self._rail: Final = rail
+        self._followed_up: Final[set[Id]] = set()  # Accounts, by this batch.
+        self.shards: Final[list[int]] = []  # Queues that got a follow-up; the batch empties it.
 
     def apply(
         self,
@@ -134,14 +135,13 @@ class Recovery:
         indebted = self._changes.indebted(account)
         if not indebted:
             return
-        loaded = {
-            debt.identity.id
-            for debt in self._changes.snapshot.debts
-            if debt.identity.account_id == account.id
-        }
-        is_whole = len(loaded) < DEBTS_LIMIT
+        oldest = self._changes.oldest_debts(account)
         queue = sorted(
-            (debtor for debtor in indebted if is_whole or debtor.roll_up.identity.id in loaded),
+            (
+                debtor
+                for debtor in indebted
+                if oldest is None or debtor.roll_up.identity.id in oldest
+            ),
             key=_place_in_queue,
         )
         for debtor in queue:
@@ -157,7 +157,7 @@ class Recovery:
                 return  # A total is at the end of its range: the pull stays open.
             if debtor.roll_up.debt_id:
                 return
-        if not is_whole:
+        if oldest is not None:
             self._follow_up(account)
 
     def resume(self, message: Message) -> Decided:
@@ -172,7 +172,10 @@ class Recovery:
         return Decided(message, OutcomeType.APPLIED)
 
     def _follow_up(self, account: LockedAccount) -> None:
-        """Enqueue a message that pays the rest of a long queue of debts."""
+        """Enqueue a message that pays the rest of a long queue of debts; one is enough a batch."""
+        if account.id in self._followed_up:
+            return
+        self._followed_up.add(account.id)
         key = new_id()
         body = {
             "type": inbox.RECOVERY,
@@ -181,9 +184,11 @@ class Recovery:
             "accountId": str(account.id),
         }
         owner = inbox.Owner(account.customer_id, account.platform_id)
-        self._changes.writes.follow_ups.append(
-            inbox.address(body, owner, lane=inbox.Lane.LIVE, reply_to=None, at=self._changes.now)
+        message = inbox.address(
+            body, owner, lane=inbox.Lane.LIVE, reply_to=None, at=self._changes.now
         )
+        self._changes.writes.follow_ups.append(message)
+        self.shards.append(message.shard)
 
     def _await_confirmation(
         self, context: CardTransactionContext, facts: Sequence[Event], body: Mapping[str, Any]
