@@ -242,7 +242,8 @@ suspense_items = Table(
     text_column(
         "type",
         "Type of the event: CLEARING, CLEARING_REVERSAL, RETURN, RETURN_REVERSAL or"
-        " FINANCIAL_CREDIT_AUTHORIZATION; or PAYOUT_RETURN: a payout was returned.",
+        " FINANCIAL_CREDIT_AUTHORIZATION; of a clearing of a credit RETURN, of its reversal"
+        " RETURN_REVERSAL; or PAYOUT_RETURN: a payout was returned.",
     ),
     text_column(
         "currency", "Currency of the card, or of what was returned, in which it is booked."

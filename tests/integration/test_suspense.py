@@ -523,6 +523,9 @@ def test_a_clearing_of_a_credit_under_a_used_key_is_booked_once(
         ("RETURN", 200, "REJECTED", "KEY_REUSED", True),
         ("RETURN", 250, "REJECTED", "KEY_REUSED", True),
     ]
+    listed = unapplied(world, cardholder)
+    assert len(listed) == 4
+    assert {suspense_id for _, _, suspense_id in listed} == {listed[0][0], listed[2][0]}
     assert system_balances(world, cardholder) == (450, -550)
     check(world, cardholder)
     [problem] = without_item(world, cardholder, 250)
