@@ -8,8 +8,8 @@ from alembic import op
 
 from cardledger.schema.migrations import finance
 
-revision = "0152"
-down_revision = "0151"
+revision = "0153"
+down_revision = "0152"
 
 _BEFORE: Final = Path(__file__).parent / "0052_finance_suspense.sql"
 _SENT: Final = "(i.type, i.amount::text) = (r.body ->> 'type', r.body ->> 'amount')"
