@@ -179,8 +179,9 @@ class ChangeSet:
         self._contexts: Final[dict[CardTransactionKey, CardTransactionContext]] = {}
         # By account: which of its card transactions have something to pay.
         self._indebted: Final[dict[Id, set[CardTransactionContext]]] = {}
-        # By account that has more of them than were loaded: the oldest, which were.
-        self._oldest_debts: Final[dict[Id, AbstractSet[Id]]] = {}
+        # By account that has more of them than were loaded: the oldest, which were, and have been
+        # debts since.
+        self._oldest_debts: Final[dict[Id, set[Id]]] = {}
         for roll_up in snapshot.roll_ups:
             self._load(roll_up)
         for account_id, page in snapshot.debts.items():
@@ -484,6 +485,8 @@ class ChangeSet:
             self._indebted.setdefault(context.account.id, set()).add(context)
         elif self._indebted and (indebted := self._indebted.get(context.account.id)):
             indebted.discard(context)
+            if oldest := self._oldest_debts.get(context.account.id):
+                oldest.discard(context.roll_up.identity.id)  # A new debt of it is younger.
 
     def _account_id(self, role: ChartAccount, account: LockedAccount) -> Id:
         if role is _CUSTOMER:

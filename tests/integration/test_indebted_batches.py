@@ -209,3 +209,44 @@ def test_a_batch_without_debts_reads_none_and_looks_once(
 
     assert (loaded, asked) == ([0], [1])
     assert BATCH_LIMIT >= DEBTS_LIMIT
+
+
+def test_what_ends_the_loaded_debts_pays_those_that_were_not_loaded(
+    world: World, platform: Id, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debts, "DEBTS_LIMIT", 2)
+    cardholder = world.cardholder(platform, 0)
+    for token, amount in (("T0", 100), ("T1", 100), ("T2", 10)):
+        world.process(engine, [(cardholder, world.clearing(cardholder, token, amount))])
+    world.process(engine, [(cardholder, world.event("RETURN", cardholder, "refund", 50))])
+
+    decide_at_once(
+        world,
+        engine,
+        [
+            (cardholder, world.event("CLEARING_REVERSAL", cardholder, token, 100))
+            for token in ("T0", "T1")
+        ],
+    )
+
+    assert standing(world, cardholder) == (40, ["T2"])
+    assert world.account(cardholder)["owed"] == 0
+
+
+def test_a_debt_that_comes_back_is_behind_those_that_were_not_loaded(
+    world: World, platform: Id, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debts, "DEBTS_LIMIT", 2)
+    [cardholder] = indebted(world, platform, 1, debts=3)
+
+    decide_at_once(
+        world,
+        engine,
+        [
+            (cardholder, world.event("RETURN", cardholder, "refund", 2 * OWED)),
+            (cardholder, world.clearing(cardholder, "T001", OWED)),
+            (cardholder, world.event("RETURN", cardholder, "another", OWED)),
+        ],
+    )
+
+    assert standing(world, cardholder) == (0, ["T000", "T001", "T002"])

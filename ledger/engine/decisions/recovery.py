@@ -133,9 +133,9 @@ class Recovery:
     ) -> None:
         """Retry the debts of `account`, oldest first, until the balance does not cover one."""
         indebted = self._changes.indebted(account)
-        if not indebted:
-            return
         oldest = self._changes.oldest_debts(account)
+        if not indebted and oldest is None:
+            return
         queue = sorted(
             (
                 debtor

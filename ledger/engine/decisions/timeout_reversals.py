@@ -101,9 +101,9 @@ class TimeoutReversals:
     def _reverse(self, message: Message, authorization: Message, first: OutcomeRow) -> Decided:
         context = self._changes.card_transaction(card_transaction_key_of(authorization))
         assert context is not None, "an approval leaves a card transaction"
-        self._settled.add(first.message_id)
         command = self._command(context, authorization, first)
         decision = decide(context.roll_up.state, command) if command else None
+        self._settled.add(first.message_id)
         if decision is None or not decision.facts:
             return Decided(
                 message,
@@ -159,16 +159,15 @@ class TimeoutReversals:
         timeout reversal has an authorization of its own: what it took back is of no other.
         """
         in_batch = [
-            event
-            for event in self._changes.writes.events
-            if event[0] == card_transaction_id and event[8] not in self._applied
+            (sequence, kind, amount, message)
+            for subject, sequence, _, kind, amount, *_, message, _, _ in self._changes.writes.events
+            if subject == card_transaction_id and message not in self._applied
         ]
-        own = [sequence for _, sequence, *_, message, _, _ in in_batch if message == message_id]
-        start = min(own, default=0)
+        start = min((place for place, *_, message in in_batch if message == message_id), default=0)
         since: Counter[str] = Counter()
         for kind, amount in self._changes.snapshot.amounts_since.get(message_id, ()):
             since[kind] += amount
-        for _, place, _, kind, amount, *_ in in_batch:
+        for place, kind, amount, _ in in_batch:
             if place > start:
                 since[kind] += amount
         return since
@@ -179,9 +178,9 @@ class TimeoutReversals:
         One that a timeout reversal has taken back does not count, whichever came first.
         """
         found = {
-            event[8]
-            for event in self._changes.writes.events
-            if event[0] == card_transaction_id and event[3] == _CLEARED and event[6]
+            message
+            for subject, _, _, kind, _, _, final, _, message, _, _ in self._changes.writes.events
+            if subject == card_transaction_id and kind == _CLEARED and final
         }
         found.update(self._changes.snapshot.other_clearings.get(message_id, ()))
         return not found <= self._settled
