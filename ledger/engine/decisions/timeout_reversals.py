@@ -101,9 +101,9 @@ class TimeoutReversals:
     def _reverse(self, message: Message, authorization: Message, first: OutcomeRow) -> Decided:
         context = self._changes.card_transaction(card_transaction_key_of(authorization))
         assert context is not None, "an approval leaves a card transaction"
+        self._settled.add(first.message_id)
         command = self._command(context, authorization, first)
         decision = decide(context.roll_up.state, command) if command else None
-        self._settled.add(first.message_id)
         if decision is None or not decision.facts:
             return Decided(
                 message,
