@@ -17,6 +17,19 @@ _LONGEST_REST_S: Final = 0.02
 Result = TypeVar("Result")
 
 
+def at_once(steps: Generator[None, None, Result]) -> Result:
+    """Return what `steps` return, which take less than a turn together.
+
+    For where nothing may wait, as in a database transaction. Raises: what `steps` raise.
+    """
+    try:
+        while True:
+            next(steps)
+    except StopIteration as finished:
+        result: Result = finished.value
+        return result
+
+
 class LoopTurns:
     """The turns of all long computations of one event loop: it runs one turn between two rounds.
 

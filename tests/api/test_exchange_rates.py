@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from cardledger.api import loop_turns
 from cardledger.api.app import ApiConfig
 from cardledger.api.routes.exchange import exchange_rates as routes
 from cardledger.config import gc_tuning
@@ -143,6 +144,16 @@ def test_the_newest_rate_of_a_pair_counts_whatever_its_direction(own: Api) -> No
     [rate, *_] = listed(own, sourceCurrency="USD", destinationCurrency="EUR")
 
     assert rate["exchangeRate"] == 2
+
+
+def test_a_rate_is_set_without_a_rest_in_its_database_transaction(
+    own: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the turns of a list take: the guard of connections looks at this request."""
+    monkeypatch.setattr(loop_turns, "_FIRST_TURN_S", 0.0)
+    body = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 0.5}
+
+    ok(own.http.post("/sandbox/exchange-rates", json=body, headers={"Idempotency-Key": "rate"}))
 
 
 def test_a_rate_is_kept_to_its_last_digit(own: Api) -> None:

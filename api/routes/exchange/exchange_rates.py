@@ -13,6 +13,7 @@ from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
+from cardledger.api.loop_turns import at_once
 from cardledger.ledger.core.payments.conversion import ConversionRangeError
 from cardledger.ledger.exchange import rates
 from cardledger.ledger.exchange.rates import VALIDITY, Pair, window_start
@@ -103,7 +104,8 @@ async def _listed(
     if body is None:
         steps = exchange_rates.offers(platform, pairs, known, sending_amount=amount)
         try:
-            offers = await services.loop_turns.run(steps)
+            # With an Idempotency-Key, setting a rate is still in its database transaction here.
+            offers = at_once(steps) if len(pairs) == 1 else await services.loop_turns.run(steps)
         except ConversionRangeError:
             message = (
                 f"is too large for a currency of the list: {amount}; send less, or name others"
