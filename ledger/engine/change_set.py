@@ -179,8 +179,7 @@ class ChangeSet:
         self._contexts: Final[dict[CardTransactionKey, CardTransactionContext]] = {}
         # By account: which of its card transactions have something to pay.
         self._indebted: Final[dict[Id, set[CardTransactionContext]]] = {}
-        # By account that has more of them than were loaded: the oldest, which were, and have been
-        # debts since.
+        # By account that has more than were loaded: those that were, and have been debts since.
         self._oldest_debts: Final[dict[Id, set[Id]]] = {}
         for roll_up in snapshot.roll_ups:
             self._load(roll_up)

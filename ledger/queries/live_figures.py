@@ -16,7 +16,7 @@ from psycopg import Connection
 from cardledger.ledger.messaging.enqueued_events import WAITING
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, SHARDS, Lane
 from cardledger.ledger.storage.ids import first_id_at
-from cardledger.schema.tables.webhooks import BEFORE_OTHERS, FIRST
+from cardledger.schema.tables.webhooks import APPROVALS_BEFORE, APPROVALS_EARLIER_BY
 
 COUNT_LIMIT: Final = 10_000
 """The highest exact count of a sample."""
@@ -181,8 +181,8 @@ def parameters(now: datetime) -> dict[str, Any]:
     """Return the values of the parameters of all statements."""
     return {
         "canaries": CANARIES_FROM,
-        "first": FIRST,
-        "before_others": BEFORE_OTHERS,
+        "first": APPROVALS_BEFORE,
+        "before_others": APPROVALS_EARLIER_BY,
         "limit": COUNT_LIMIT + 1,
         "reported_from": first_id_at(now - REPORTED_FOR),
     }

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST, Queue, columns
 from cardledger.schema.ids import Id
-from cardledger.schema.tables.webhooks import FIRST
+from cardledger.schema.tables.webhooks import APPROVALS_BEFORE
 
 
 class PlatformShare(NamedTuple):
@@ -200,7 +200,7 @@ def claim(
     if isinstance(capacity, PlatformCapacity):
         apart = {
             "at": at,
-            "first": FIRST,
+            "first": APPROVALS_BEFORE,
             "leased_until": leased_until,
             "total": capacity.total,
             "share": capacity.share,
@@ -212,7 +212,7 @@ def claim(
     busy_endpoints, busy_subjects = columns(capacity.busy)
     arguments = {
         "at": at,
-        "first": FIRST,
+        "first": APPROVALS_BEFORE,
         "leased_until": leased_until,
         "total": capacity.total,
         "share": capacity.share,

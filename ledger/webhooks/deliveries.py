@@ -13,7 +13,7 @@ from cardledger.ledger.storage import paging
 from cardledger.ledger.webhooks.ordering import LATER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.tables.webhooks import BEFORE_OTHERS, FIRST
+from cardledger.schema.tables.webhooks import APPROVALS_BEFORE, APPROVALS_EARLIER_BY
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.webhooks.endpoints import (
     WebhookAttemptResource,
@@ -197,8 +197,8 @@ def _attempt(row: Row[*tuple[Any, ...]]) -> WebhookAttemptResource:
 
 def _render(row: Row[*tuple[Any, ...]]) -> WebhookDeliveryResource:
     due = row.next_attempt_at
-    if due is not None and due < FIRST:
-        due += BEFORE_OTHERS
+    if due is not None and due < APPROVALS_BEFORE:
+        due += APPROVALS_EARLIER_BY
     return WebhookDeliveryResource(
         id=row.id,
         webhook_id=row.webhook_id,

@@ -26,14 +26,10 @@ from cardledger.ledger.storage.ids import beside, numbered_ids
 from cardledger.ledger.webhooks import outbox_claims
 from cardledger.ledger.webhooks.backlogs import Backlogs
 from cardledger.ledger.webhooks.folds import Folds
-from cardledger.ledger.webhooks.ordering import (
-    Queue,
-    lock_queues,
-    queue_position,
-)
+from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
 from cardledger.ledger.webhooks.outbox_claims import Row, Turns
 from cardledger.schema.ids import Id
-from cardledger.schema.tables.webhooks import BEFORE_OTHERS
+from cardledger.schema.tables.webhooks import APPROVALS_EARLIER_BY
 from cardledger.schema.wire.webhooks.envelope import APPROVAL, WebhookType, envelope
 
 _log = structlog.get_logger()
@@ -397,7 +393,9 @@ def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at
             "positions": pg_arrays.times(positions),
             "dues": pg_arrays.times(
                 [
-                    at - BEFORE_OTHERS if endpoint and deciding.get(row.id) == endpoint.id else at
+                    at - APPROVALS_EARLIER_BY
+                    if endpoint and deciding.get(row.id) == endpoint.id
+                    else at
                     for row, endpoint in pairs
                 ]
             ),

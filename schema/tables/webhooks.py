@@ -24,15 +24,15 @@ from sqlalchemy.dialects.postgresql import JSON
 from cardledger.schema.tables.columns import count, key, metadata, text_column, timestamp
 from cardledger.schema.tables.platforms import platforms
 
-FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+APPROVALS_BEFORE: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """`next_attempt_at` before this is of a request for approval, which has a lane of its own.
 
 A payment waits for it, so it does not wait behind what else is due at its endpoint. A sender of a
 release that knows no such lane finds it before all others.
 """
 
-BEFORE_OTHERS: Final = timedelta(days=36_525)
-"""How far before the time from which on it is due."""
+APPROVALS_EARLIER_BY: Final = timedelta(days=36_525)
+"""How far before the time from which on such a request is due its `next_attempt_at` is."""
 
 webhook_endpoints = Table(
     "webhook_endpoints",

@@ -24,7 +24,7 @@ from cardledger.ledger.queries.live_figures import (
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.roles import Role
-from cardledger.schema.tables.webhooks import BEFORE_OTHERS
+from cardledger.schema.tables.webhooks import APPROVALS_EARLIER_BY
 from tests.command_process import run_command
 from tests.databases import as_role
 from tests.system.support import environment
@@ -133,7 +133,7 @@ def test_an_approval_that_was_not_asked_for_is_due_since_its_dispatch(
         {
             "id": new_id(),
             "platform": platform,
-            "first": at - BEFORE_OTHERS,
+            "first": at - APPROVALS_EARLIER_BY,
             "at": at,
             "endpoint": endpoint,
         },
