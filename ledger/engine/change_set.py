@@ -37,6 +37,7 @@ from cardledger.ledger.engine.records import (
     EntryRecord,
     EventRecord,
     Key,
+    LateHistory,
     LockedAccount,
     OutboxRecord,
     OutcomeRow,
@@ -88,10 +89,8 @@ class BatchSnapshot:
     transfers: Mapping[Id, Transfer] = field(default_factory=dict)
     adjustments: Mapping[Id, Adjustment] = field(default_factory=dict)
     settlement_bookings: Mapping[Id, SettlementBooking] = field(default_factory=dict)
-    # By message: kind and amount of what came after its first event, one row a kind.
-    amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
-    # By message: those of other clearings that keep its card transaction closed.
-    other_clearings: Mapping[Id, AbstractSet[Id]] = field(default_factory=dict)
+    # By card transaction, where the batch has timeout reversals.
+    late_histories: Mapping[Id, LateHistory] = field(default_factory=dict)
     # Of the customers that get a deposit.
     platform_customer_ids: Mapping[Id, str] = field(default_factory=dict)
     suspense_items: Sequence[SuspenseItem] = ()  # Open, of its keys and parked messages.
@@ -191,7 +190,7 @@ class ChangeSet:
 
     def _load(self, roll_up: RollUp) -> None:
         identity = roll_up.identity
-        key = identity.customer_id, identity.card_id, identity.issuer_transaction_token
+        key = identity.key
         if key not in self._contexts:
             account = self.snapshot.accounts[identity.account_id]
             context = CardTransactionContext(key, account, roll_up, is_new=False)

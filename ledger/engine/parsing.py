@@ -187,13 +187,13 @@ def timed_out(message: Message) -> Message:
     )
 
 
-def timed_out_keys(messages: Iterable[Message]) -> list[Key]:
-    """Return the keys of the authorizations that `messages` settle; without malformed messages."""
-    keys = []
+def late_authorizations(messages: Iterable[Message]) -> list[Message]:
+    """Return the authorizations that `messages` settle; without malformed ones."""
+    found = []
     for message in _of_type(messages, timeout_reversals.TIMEOUT_REVERSAL):
         with suppress(RejectedError):
-            keys.append(key_of(timed_out(message)))
-    return keys
+            found.append(timed_out(message))
+    return found
 
 
 def reversals_in(messages: Iterable[Message]) -> set[Key]:

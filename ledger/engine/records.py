@@ -1,16 +1,18 @@
 """Rows of the hot path, as a batch reads and appends them, and the result of each message.
 
 None is frozen: they are made for every message, and a frozen dataclass takes several times as long
-where nothing is compiled. Only `LockedAccount` is changed, by the batch that holds its lock.
+where nothing is compiled. Only `LockedAccount` is changed, by the batch that holds its lock, and
+`LateHistory`, while it is read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.core.late_approvals import LateApproval
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.ids import Id
@@ -121,6 +123,29 @@ class OutcomeRow:
     reason: str | None
     subject_id: Id | None
     sequence: int | None
+
+
+class EventAmount(NamedTuple):
+    """An event of a card transaction."""
+
+    sequence: int
+    kind: str
+    amount: int  # Minor units.
+
+
+@dataclass(slots=True)
+class LateHistory:
+    """The late approvals of a card transaction, and what came after them.
+
+    `approved_at` has those without a timeout reversal yet: the sequence of their first event, by
+    message. `events` have none of timeout reversals. `clearings` are messages of final clearings
+    that no timeout reversal has taken back: some of them, or all.
+    """
+
+    approved_at: dict[Id, int] = field(default_factory=dict)
+    reversed: list[LateApproval] = field(default_factory=list)
+    events: list[EventAmount] = field(default_factory=list)
+    clearings: set[Id] = field(default_factory=set)
 
 
 EventRecord = tuple[

@@ -19,10 +19,10 @@ from cardledger.ledger.engine.parsing import (
     cards_of_money,
     closings_of,
     key_of,
+    late_authorizations,
     receivers_of,
     settlement_bookings_of,
     suspended_events,
-    timed_out_keys,
     transfers_of,
 )
 from cardledger.ledger.engine.records import SuspenseItem
@@ -60,7 +60,8 @@ class SnapshotReader:
             accounts_of = reads.lock_accounts(connection, customers)
             key_columns = reads.columns(keys)
             roll_ups_of = reads.roll_ups(connection, key_columns)
-            timed_out = timed_out_keys(messages)
+            late = late_authorizations(messages)
+            timed_out = [*map(key_of, late)]
             idempotency_keys = [*map(key_of, messages), *timed_out, *map(key_of, suspended)]
             outcomes_of = reads.outcomes(connection, idempotency_keys)
             card_ids = {card_id for _, card_id, _ in keys} | cards_of_money(left_out)
@@ -80,6 +81,7 @@ class SnapshotReader:
         transfers = reads.lock_signed_transfers(connection, transfers_of(messages), self._key)
         charts |= {(each.platform_id, each.arriving_currency) for each in transfers.values()}
         outcomes, parked = outcomes_of(), parked_of()
+        roll_ups = roll_ups_of()
         items: Sequence[SuspenseItem] = ()
         if books.has_suspense:
             ids = [*reads.ids_of(parked), *reads.suspended_by(adjustments)]
@@ -89,17 +91,20 @@ class SnapshotReader:
             for key in timed_out
             if (found := outcomes.get(key)) and found.outcome == OutcomeType.APPLIED
         ]
+        late_keys = card_transaction_keys_of(late)
+        reversed_in = [
+            each.identity.id for each in roll_ups if late_keys and each.identity.key in late_keys
+        ]
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,
             reversals=reads.reversals(
                 connection, messages, outcomes, self._key, any_waits=books.has_reversals
             ),
-            amounts_since=timeout_reversal_reads.amounts_since(connection, approved),
-            other_clearings=timeout_reversal_reads.other_clearings(connection, approved),
+            late_histories=timeout_reversal_reads.late_histories(connection, approved, reversed_in),
             cards=cards_of(),
             accounts=accounts,
-            roll_ups=roll_ups_of() + expecting,
+            roll_ups=roll_ups + expecting,
             closing_pages=pages,
             debts=debts.read_on(connection, debts_of(), share),
             parked=parked,

@@ -3,63 +3,93 @@
 Read only by the batches that have such reversals; mostly none does.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.engine.records import OutcomeRow
+from cardledger.ledger.core.events import (
+    AuthorizationAdjusted,
+    AuthorizationCancelled,
+    AuthorizationExpired,
+    AuthorizationReversed,
+    ClearingReversed,
+    CreditAdjusted,
+    Refunded,
+    RefundReversed,
+)
+from cardledger.ledger.core.late_approvals import ApprovalKind, LateApproval
+from cardledger.ledger.engine.records import EventAmount, LateHistory, OutcomeRow
 from cardledger.ledger.messaging import timeout_reversals
+from cardledger.ledger.projections.event_rows import KINDS
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
-# What another timeout reversal took back is of its own authorization, and not of this one.
-_AMOUNTS_SINCE: Final = f"""
-    SELECT o.message_id, e.kind, least(sum(e.amount), 9223372036854775807)::bigint
+_EVENTS_BEFORE: Final = 1_000
+"""So many events before an approval, others are looked for that were late as well."""
+
+# What takes an authorization back, or states the total anew.
+_KINDS: Final = [
+    KINDS[event]
+    for event in (
+        AuthorizationAdjusted,
+        AuthorizationCancelled,
+        AuthorizationExpired,
+        AuthorizationReversed,
+        ClearingReversed,
+        CreditAdjusted,
+        Refunded,
+        RefundReversed,
+    )
+]
+
+_APPROVED_AT: Final = """
+    SELECT e.card_transaction_id, e.message_id, min(e.sequence)
     FROM unnest(%s, %s) AS o (subject_id, message_id)
-    CROSS JOIN LATERAL (
-        SELECT min(sequence) AS sequence FROM card_transaction_events
-        WHERE card_transaction_id = o.subject_id AND message_id = o.message_id
-    ) own
     JOIN card_transaction_events e
-        ON e.card_transaction_id = o.subject_id AND e.sequence > own.sequence
+        ON e.card_transaction_id = o.subject_id AND e.message_id = o.message_id
+    GROUP BY e.card_transaction_id, e.message_id
+"""
+
+# The key of a timeout reversal derives from the hash of its authorization.
+_REVERSED: Final = f"""
+    SELECT e.card_transaction_id, e.kind, e.amount, e.sequence, r.sequence, EXISTS (
+        SELECT FROM card_transaction_events c
+        WHERE c.card_transaction_id = e.card_transaction_id AND c.sequence > e.sequence
+            AND c.message_id = e.message_id AND c.kind = 'CLEARED'
+    )
+    FROM unnest(%s, %s) AS o (subject_id, since)
+    JOIN card_transaction_events e ON e.card_transaction_id = o.subject_id
+        AND e.sequence > o.since AND e.kind IN ('AUTHORIZED', 'CREDIT_AUTHORIZED')
+    JOIN outcomes f ON f.message_id = e.message_id AND f.customer_id = e.customer_id
+    JOIN outcomes r ON r.reference = encode(f.body_hash, 'hex')
+        AND r.source = '{timeout_reversals.SOURCE}' AND r.platform_id = f.platform_id
+        AND r.customer_id = f.customer_id
+    ORDER BY r.sequence, e.sequence
+"""
+
+# What a timeout reversal took back is of its own authorization.
+_EVENTS: Final = f"""
+    SELECT e.card_transaction_id, e.sequence, e.kind, e.amount
+    FROM unnest(%s, %s) AS o (subject_id, since)
+    JOIN card_transaction_events e ON e.card_transaction_id = o.subject_id
+        AND e.sequence > o.since AND e.kind = ANY (%s)
     WHERE NOT EXISTS (
         SELECT FROM outcomes r WHERE r.message_id = e.message_id
             AND r.customer_id = e.customer_id AND r.source = '{timeout_reversals.SOURCE}'
     )
-    GROUP BY o.message_id, e.kind
+    ORDER BY e.sequence
 """
 
-
-def amounts_since(
-    connection: Connection[Any], outcomes: Iterable[OutcomeRow]
-) -> dict[Id, list[tuple[str, int]]]:
-    """Return the totals of the events after the first of each of `outcomes`, in minor units.
-
-    Not after the sequence of an outcome: parked messages that its event has freed come before that.
-    Without the events of timeout reversals.
-    Shape: by message; one row a kind, however many events.
-    """
-    messages = [(row.subject_id, row.message_id) for row in outcomes if row.subject_id]
-    if not messages:
-        return {}
-    totals: dict[Id, list[tuple[str, int]]] = {}
-    for message_id, kind, amount in connection.execute(
-        _AMOUNTS_SINCE, pg_arrays.columns(messages, "uuid", "uuid")
-    ):
-        totals.setdefault(message_id, []).append((kind, amount))
-    return totals
-
-
 # The timeout reversal of a financial authorization takes back its clearing, whatever it finds left
-# of it. Its key derives from the hash of the authorization.
-_OTHER_CLEARINGS: Final = f"""
-    SELECT o.message_id, c.message_id
-    FROM unnest(%s, %s) AS o (subject_id, message_id)
+# of it.
+_FINAL_CLEARINGS: Final = f"""
+    SELECT o.subject_id, c.message_id
+    FROM unnest(%s) AS o (subject_id)
     CROSS JOIN LATERAL (
         SELECT e.message_id FROM card_transaction_events e
         WHERE e.card_transaction_id = o.subject_id AND e.kind = 'CLEARED' AND e.final
-            AND e.message_id <> o.message_id AND NOT EXISTS (
+            AND NOT EXISTS (
                 SELECT FROM outcomes f JOIN outcomes r ON r.reference = encode(f.body_hash, 'hex')
                     AND r.source = '{timeout_reversals.SOURCE}' AND r.platform_id = f.platform_id
                     AND r.customer_id = f.customer_id
@@ -70,20 +100,54 @@ _OTHER_CLEARINGS: Final = f"""
 """
 
 
-def other_clearings(
-    connection: Connection[Any], outcomes: Collection[OutcomeRow]
-) -> dict[Id, set[Id]]:
-    """Return the messages of other clearings that keep the card transactions of `outcomes` closed.
+def late_histories(
+    connection: Connection[Any],
+    approved: Collection[OutcomeRow],
+    card_transaction_ids: Collection[Id],
+) -> dict[Id, LateHistory]:
+    """Return what has become of the late approvals of `card_transaction_ids`, by each of these.
 
-    Shape: by message; of each at most one more than there are `outcomes`, so that one is left
-    when this batch takes back the clearings of all of them.
+    `approved` are the outcomes of those that the batch reverses, where an earlier batch made them.
+    An approval begins with its first event, not after the sequence of its outcome: parked messages
+    that its event has freed come before that. Of the final clearings, there is one more than the
+    batch reverses, so that one is left when it takes back all of the others.
     """
-    messages = [(row.subject_id, row.message_id) for row in outcomes if row.subject_id]
-    if not messages:
-        return {}
-    found: dict[Id, set[Id]] = {}
-    for message_id, other in connection.execute(
-        _OTHER_CLEARINGS, [*pg_arrays.columns(messages, "uuid", "uuid"), len(outcomes) + 1]
-    ):
-        found.setdefault(message_id, set()).add(other)
+    found = {each: LateHistory() for each in card_transaction_ids}
+    if not found:
+        return found
+    _read_reversals(connection, approved, found)
+    rows = connection.execute(_FINAL_CLEARINGS, [pg_arrays.uuids(found), len(approved) + 1])
+    for card_transaction_id, message_id in rows:
+        found[card_transaction_id].clearings.add(message_id)
     return found
+
+
+def _read_reversals(
+    connection: Connection[Any], approved: Collection[OutcomeRow], found: dict[Id, LateHistory]
+) -> None:
+    keys = [(row.subject_id, row.message_id) for row in approved if row.subject_id in found]
+    if not keys:
+        return
+    for key, message_id, approved_at in connection.execute(
+        _APPROVED_AT, pg_arrays.columns(keys, "uuid", "uuid")
+    ):
+        found[key].approved_at[message_id] = approved_at
+    since = [
+        (key, min(history.approved_at.values()) - _EVENTS_BEFORE)
+        for key, history in found.items()
+        if history.approved_at
+    ]
+    places = pg_arrays.columns(since, "uuid", "int4")
+    for key, kind, amount, approved_at, reversed_at, has_cleared in connection.execute(
+        _REVERSED, places
+    ):
+        late = LateApproval(_kind(kind, has_cleared=has_cleared), amount, approved_at, reversed_at)
+        found[key].reversed.append(late)
+    for key, *event in connection.execute(_EVENTS, [*places, pg_arrays.texts(_KINDS)]):
+        found[key].events.append(EventAmount(*event))
+
+
+def _kind(event: str, *, has_cleared: bool) -> ApprovalKind:
+    if has_cleared:
+        return ApprovalKind.FINANCIAL
+    return ApprovalKind.CREDIT if event == "CREDIT_AUTHORIZED" else ApprovalKind.HOLD

@@ -51,6 +51,11 @@ class Identity:
     country: str | None
     created_at: datetime
 
+    @property
+    def key(self) -> tuple[Id, Id, str]:
+        """The customer, the card and the token: what a network event names it by."""
+        return self.customer_id, self.card_id, self.issuer_transaction_token
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:

@@ -11,8 +11,9 @@ from cardledger.ledger.testing.purchases import Event, Purchase, close, is_credi
 TIMEOUT_REVERSAL: Final = "TIMEOUT_REVERSAL"
 
 _REFUNDS: Final = {"RETURN", "FINANCIAL_CREDIT_AUTHORIZATION"}
-# After these nothing is left of an authorization: its total was stated, or its rest given up.
 _ENDS: Final = {"AUTHORIZATION_EXPIRY", "CARD_CLOSED"}
+_ADVICES: Final = {"AUTHORIZATION_ADVICE"}
+_CREDIT_ADVICES: Final = {"AUTHORIZATION_ADVICE", "CREDIT_AUTHORIZATION_ADVICE"}
 
 Entry = dict[str, Any]
 
@@ -20,6 +21,7 @@ CLOSED_CARD: Final[Entry] = {
     "key": None,
     "type": "CARD_CLOSED",
     "amount": 0,
+    "unclaimed": 0,
     "isFinal": False,
     "isLate": False,
 }
@@ -45,8 +47,20 @@ def note(purchase: Purchase, event: Event, total_before: int) -> None:
     if kind == "CLEARING" and not is_credit(purchase):
         final = event.get("final")
         is_final = purchase["settled"] >= purchase["authorized"] if final is None else final
+    if kind == "RETURN_REVERSAL":
+        left = amount
+        for entry in reversed(purchase["applied"]):
+            if entry["type"] in _REFUNDS:
+                left -= _claim(entry, left)
     purchase["applied"].append(
-        {"key": key_of(event), "type": kind, "amount": amount, "isFinal": is_final, "isLate": False}
+        {
+            "key": key_of(event),
+            "type": kind,
+            "amount": amount,
+            "isFinal": is_final,
+            "unclaimed": amount,  # Of a reversal: what belongs to no late authorization yet.
+            "isLate": False,  # Whether it has a timeout reversal.
+        }
     )
 
 
@@ -63,23 +77,23 @@ def take_back(
     if not places:
         return False  # It was declined.
     [place] = places
-    since = applied[place + 1 :]
-    applied[place]["isLate"] = True
-    if applied[place]["type"] == "FINANCIAL_AUTHORIZATION":
-        return _take_back_financial(
-            purchase, applied[place], since, is_card_closed, reverse_clearing
-        )
-    kinds = {entry["type"] for entry in since}
-    left = max(applied[place]["amount"] - _sum(since, {"AUTHORIZATION_REVERSAL"}), 0)
-    if applied[place]["type"] == "CREDIT_AUTHORIZATION":
-        advices = {"AUTHORIZATION_ADVICE", "CREDIT_AUTHORIZATION_ADVICE"}
-        if not is_credit(purchase) or kinds & (_ENDS | advices):
+    late, since = applied[place], applied[place + 1 :]
+    late["isLate"] = True
+    if late["type"] == "FINANCIAL_AUTHORIZATION":
+        return _take_back_financial(purchase, place, is_card_closed, reverse_clearing)
+    if late["type"] == "CREDIT_AUTHORIZATION":
+        if not is_credit(purchase):
             return False
-        left = min(left, purchase["credit"] - purchase["refunded"])
-    elif kinds & (_ENDS | {"AUTHORIZATION_ADVICE"}):
-        return False
+        uncleared = purchase["credit"] - purchase["refunded"]
     else:
-        left = min(left, purchase["authorized"] - purchase["settled"])
+        uncleared = purchase["authorized"] - purchase["settled"]
+    if any(entry["type"] in _ends(late["type"]) for entry in since):
+        return False
+    left = late["amount"]
+    for entry in since:
+        if entry["type"] == "AUTHORIZATION_REVERSAL":
+            left -= _claim(entry, left)
+    left = min(left, uncleared)
     if left <= 0 or purchase["closed"] not in {None, "CLEARED"}:
         return False
     purchase["credit" if is_credit(purchase) else "authorized"] -= left
@@ -90,23 +104,26 @@ def take_back(
 
 def _take_back_financial(
     purchase: Purchase,
-    late: Entry,
-    since: list[Entry],
+    place: int,
     is_card_closed: bool,  # noqa: FBT001 - as `take_back` has it
     reverse_clearing: Callable[[Purchase, int], None],
 ) -> bool:
     """Take back authorization and clearing, and what the clearing had closed with it."""
-    refunded = max(_sum(since, _REFUNDS) - _sum(since, {"RETURN_REVERSAL"}), 0)
-    back = late["amount"] - refunded - _sum(since, {"CLEARING_REVERSAL"})
-    back = min(max(back, 0), purchase["settled"])
+    applied = purchase["applied"]
+    back = less = applied[place]["amount"]
+    for entry in applied[place:]:
+        if entry["type"] in _REFUNDS | {"CLEARING_REVERSAL"}:
+            claimed = _claim(entry, back)
+            back -= claimed
+            less -= claimed if entry["type"] in _REFUNDS else 0
+    back = min(back, purchase["settled"])
     if back:
         reverse_clearing(purchase, back)
-    less = max(late["amount"] - refunded, 0)
-    if any(entry["type"] == "AUTHORIZATION_ADVICE" for entry in since):
+    if any(entry["type"] == "AUTHORIZATION_ADVICE" for entry in applied[place:]):
         less = 0
     less = min(less, purchase["authorized"])
     purchase["authorized"] -= less
-    if any(entry["isFinal"] and not entry["isLate"] for entry in purchase["applied"]):
+    if any(entry["isFinal"] and not entry["isLate"] for entry in applied):
         return bool(back or less)
     purchase["closed"] = None
     if purchase["authorized"] <= purchase["settled"]:
@@ -117,5 +134,13 @@ def _take_back_financial(
     return True
 
 
-def _sum(entries: list[Entry], kinds: set[str]) -> int:
-    return sum(int(entry["amount"]) for entry in entries if entry["type"] in kinds)
+def _ends(kind: str) -> set[str]:
+    """Return what states the total of an authorization, or gives up its rest: nothing is left."""
+    return _ENDS | (_CREDIT_ADVICES if kind == "CREDIT_AUTHORIZATION" else _ADVICES)
+
+
+def _claim(entry: Entry, most: int) -> int:
+    """Take up to `most` of a reversal; it belongs to one late authorization then, and no other."""
+    claimed = min(int(entry["unclaimed"]), most)
+    entry["unclaimed"] -= claimed
+    return claimed

@@ -229,6 +229,91 @@ def test_the_hold_comes_back_after_the_last_of_several_reversals(
         assert (account["status"], account["authorized"]) == ("AUTHORIZED", 100), order
 
 
+# Late authorizations of 50 and 60, and what the network takes back between them or after them.
+REVERSED: dict[str, tuple[str, list[tuple[str, int]]]] = {
+    "clearing": (
+        "FINANCIAL_AUTHORIZATION",
+        [("late", 50), ("late", 60), ("CLEARING_REVERSAL", 50)],
+    ),
+    "clearings": (
+        "FINANCIAL_AUTHORIZATION",
+        [("late", 50), ("CLEARING_REVERSAL", 50), ("late", 60), ("CLEARING_REVERSAL", 10)],
+    ),
+    "refund": ("FINANCIAL_AUTHORIZATION", [("late", 50), ("late", 60), ("RETURN", 50)]),
+    "refunds": (
+        "FINANCIAL_AUTHORIZATION",
+        [("late", 50), ("RETURN", 40), ("late", 60), ("RETURN", 30), ("RETURN_REVERSAL", 50)],
+    ),
+    "hold": ("AUTHORIZATION", [("late", 50), ("late", 60), ("AUTHORIZATION_REVERSAL", 50)]),
+    "holds": (
+        "AUTHORIZATION",
+        [("late", 50), ("AUTHORIZATION_REVERSAL", 30), ("late", 60), ("AUTHORIZATION_REVERSAL", 5)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REVERSED)
+def test_a_reversal_of_the_network_counts_for_one_of_several_that_are_late(
+    world: World, platform: Id, name: str, play: Play
+) -> None:
+    """It counted for each, so the customer went on paying what it had left of the others."""
+    kind, steps = REVERSED[name]
+    for order in permutations(range(2)):
+        cardholder = world.cardholder(platform, 200)
+        story = [
+            asked(world, cardholder, kind, amount)
+            if step == "late"
+            else world.event(step, cardholder, "T1", amount)
+            for step, amount in steps
+        ]
+        late = [event for event in story if event["type"] == kind]
+        back = [reversal_of(cardholder, late[place]) for place in order]
+
+        play(world, cardholder, [*story, *back])
+
+        account = seen(world, cardholder)
+        assert (account["balance"], account["held"], account["owed"]) == (200, 0, 0), order
+        assert account["settled"] == account["refunded"], order
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_a_reversal_after_the_first_timeout_reversal_is_of_the_other_authorization(
+    world: World, platform: Id, place: int, play: Play
+) -> None:
+    cardholder = world.cardholder(platform, 200)
+    late = [financial(world, cardholder, 50), financial(world, cardholder, 60)]
+    first, second = late[place], late[1 - place]
+    of_network = world.event("CLEARING_REVERSAL", cardholder, "T1", second["amount"])
+    back = [reversal_of(cardholder, event) for event in (first, second)]
+
+    play(world, cardholder, [*late, back[0], of_network, back[1]])
+
+    account = seen(world, cardholder)
+    assert (account["balance"], account["held"], account["owed"]) == (200, 0, 0)
+
+
+def test_what_cleared_of_one_that_is_late_takes_no_hold_of_another(
+    world: World, cardholder: Cardholder, play: Play
+) -> None:
+    """The timeout reversal of the first finds nothing to take back, and leaves no claim behind."""
+    late = [asked(world, cardholder, "AUTHORIZATION", amount) for amount in (50, 60)]
+    back = [reversal_of(cardholder, event) for event in late]
+    steps: list[Event | Message] = [
+        late[0],
+        world.clearing(cardholder, "T1", 50, final=False),
+        back[0],
+        late[1],
+        world.event("AUTHORIZATION_REVERSAL", cardholder, "T1", 60),
+        world.authorization(cardholder, "T1", 30),
+        back[1],
+    ]
+
+    play(world, cardholder, steps)
+
+    account = seen(world, cardholder)
+    assert (account["balance"], account["held"], account["settled"]) == (120, 30, 50)
+
+
 def test_what_another_clearing_had_closed_stays_closed(
     world: World, cardholder: Cardholder, play: Play
 ) -> None:
@@ -239,6 +324,21 @@ def test_what_another_clearing_had_closed_stays_closed(
     ]
 
     play(world, cardholder, [*before, late, reversal_of(cardholder, late)])
+
+    account = seen(world, cardholder)
+    assert (account["balance"], account["held"]) == (140, 0)
+    assert (account["status"], account["authorized"]) == ("SETTLED", 100)
+
+
+def test_what_an_earlier_batch_had_closed_stays_closed(
+    world: World, cardholder: Cardholder
+) -> None:
+    """Only clearings before authorizations of earlier batches were looked for."""
+    late = financial(world, cardholder)
+    clearing = world.clearing(cardholder, "T1", 60, final=True)
+
+    in_many_batches(world, cardholder, [world.authorization(cardholder, "T1", 100), clearing])
+    in_one_batch(world, cardholder, [late, reversal_of(cardholder, late)])
 
     account = seen(world, cardholder)
     assert (account["balance"], account["held"]) == (140, 0)
@@ -332,18 +432,22 @@ def test_a_reversal_without_settlement_details_has_none(
 def test_after_any_story_of_late_authorizations_all_books_are_those_of_the_model(
     world: World, platform: Id, data: st.DataObject
 ) -> None:
-    """One by one, and as one batch."""
-    one_by_one, at_once = (world.cardholder(platform, 0) for _ in range(2))
+    """One by one, as one batch, and in batches of any size."""
+    one_by_one, at_once, in_parts = (world.cardholder(platform, 0) for _ in range(3))
     model = Model()
     story = data.draw(strategies.late())
     expected = [model.submit(event) for event in story]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(story)), max_size=4)))
 
     decided = process(world, one_by_one, *messages_of(one_by_one, story))
     in_one_batch(world, at_once, messages_of(at_once, story))
+    messages = messages_of(in_parts, story)
+    for start, end in zip([0, *cuts], [*cuts, len(story)], strict=True):
+        in_one_batch(world, in_parts, messages[start:end])
 
     assert outcomes_of(decided) == expected
-    world.check_books(one_by_one, model)
-    world.check_books(at_once, model)
+    for cardholder in (one_by_one, at_once, in_parts):
+        world.check_books(cardholder, model)
 
 
 def messages_of(cardholder: Cardholder, story: Story) -> list[Event | Message]:

@@ -1,10 +1,10 @@
 """Timeout reversals: settle an authorization whose approval was not reported in time."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from cardledger.ledger.core import commands
 from cardledger.ledger.core.card import CardState
@@ -21,6 +21,12 @@ from cardledger.ledger.core.events import (
     Refunded,
     RefundReversed,
 )
+from cardledger.ledger.core.late_approvals import (
+    ApprovalKind,
+    LateApproval,
+    NetworkReversal,
+    claims,
+)
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.core.status import Closure
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
@@ -34,7 +40,7 @@ from cardledger.ledger.engine.parsing import (
     settlement_of,
     timed_out,
 )
-from cardledger.ledger.engine.records import Decided, Key, OutcomeRow
+from cardledger.ledger.engine.records import Decided, EventAmount, Key, LateHistory, OutcomeRow
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.event_rows import KINDS
@@ -49,8 +55,17 @@ _SUPERSEDED: Final = frozenset(
 _CREDIT_SUPERSEDED: Final = frozenset(
     KINDS[kind] for kind in (CreditAdjusted, AuthorizationExpired, AuthorizationCancelled)
 )
-
-
+_KINDS: Final = {
+    EventType.FINANCIAL_AUTHORIZATION: ApprovalKind.FINANCIAL,
+    EventType.CREDIT_AUTHORIZATION: ApprovalKind.CREDIT,
+}
+# What the network takes back by these: its sign, and whether it is a refund.
+_OF_HOLDS: Final = {KINDS[AuthorizationReversed]: (1, False)}
+_OF_CLEARINGS: Final = {
+    KINDS[ClearingReversed]: (1, False),
+    KINDS[Refunded]: (1, True),
+    KINDS[RefundReversed]: (-1, True),
+}
 _CLEARED: Final = KINDS[Cleared]
 
 
@@ -69,10 +84,11 @@ class TimeoutReversals:
         self._recovery: Final = recovery
         self._network_events: Final = network_events
         self._outcomes: Final = outcomes
-        # Of this batch: timeout reversals that have taken something back, and the messages of all
-        # authorizations that were settled.
+        # Of this batch: timeout reversals that have taken something back; the messages of all
+        # authorizations that have one; and these by their card transactions.
         self._applied: Final[set[Id]] = set()
-        self._settled: Final[set[Id]] = set()
+        self._reversed: Final[set[Id]] = set()
+        self._late: Final[defaultdict[Id, list[LateApproval]]] = defaultdict(list)
 
     def settle(self, message: Message) -> Decided:
         """Reverse an authorization that was approved; decline one that is not decided yet.
@@ -101,76 +117,70 @@ class TimeoutReversals:
     def _reverse(self, message: Message, authorization: Message, first: OutcomeRow) -> Decided:
         context = self._changes.card_transaction(card_transaction_key_of(authorization))
         assert context is not None, "an approval leaves a card transaction"
-        self._settled.add(first.message_id)
-        command = self._command(context, authorization, first)
-        decision = decide(context.roll_up.state, command) if command else None
-        if decision is None or not decision.facts:
-            return Decided(
-                message,
-                OutcomeType.IGNORED,
-                reason=OutcomeFlag.NOTHING_TO_REVERSE,
-                roll_up=context.roll_up,
-            )
-        fact = decision.facts[0]
-        back = fact.amount if isinstance(fact, ClearingReversed) else 0
-        self._recovery.apply(_settled_as(message, authorization, back), context, decision)
-        self._applied.add(message.id)
-        return Decided(
-            message,
-            OutcomeType.APPLIED,
-            reason=OutcomeFlag.DECISION_TIMEOUT,
-            roll_up=context.roll_up,
+        history = self._history(context.roll_up.identity.id)
+        late = LateApproval(
+            kind=_KINDS.get(authorization.body["type"], ApprovalKind.HOLD),
+            amount=amount_of(authorization.body),
+            approved_at=history.approved_at[first.message_id],
+            reversed_at=context.roll_up.state.sequence,
         )
+        command = self._command(context, late, history, first.message_id)
+        decision = decide(context.roll_up.state, command) if command else None
+        outcome, reason = OutcomeType.IGNORED, OutcomeFlag.NOTHING_TO_REVERSE
+        if decision is not None and decision.facts:
+            fact = decision.facts[0]
+            back = fact.amount if isinstance(fact, ClearingReversed) else 0
+            self._recovery.apply(_settled_as(message, authorization, back), context, decision)
+            self._applied.add(message.id)
+            outcome, reason = OutcomeType.APPLIED, OutcomeFlag.DECISION_TIMEOUT
+        self._reversed.add(first.message_id)
+        self._late[context.roll_up.identity.id].append(late)
+        return Decided(message, outcome, reason=reason, roll_up=context.roll_up)
 
     def _command(
-        self, context: CardTransactionContext, authorization: Message, first: OutcomeRow
+        self,
+        context: CardTransactionContext,
+        late: LateApproval,
+        history: LateHistory,
+        message_id: Id,
     ) -> commands.Command | None:
-        """Return what takes back the approval of `authorization`; None: nothing is left of it."""
-        state, kind = context.roll_up.state, authorization.body["type"]
-        amount = amount_of(authorization.body)
-        since = self._since(context.roll_up.identity.id, first.message_id)
-        is_credit = kind == EventType.CREDIT_AUTHORIZATION
-        ends = _CREDIT_SUPERSEDED if is_credit else _SUPERSEDED
-        is_superseded = not since.keys().isdisjoint(ends)
-        if kind == EventType.FINANCIAL_AUTHORIZATION:
-            refunded = max(since[KINDS[Refunded]] - since[KINDS[RefundReversed]], 0)
-            card = self._changes.snapshot.cards.get(context.roll_up.identity.card_id)
+        """Return what takes back the approval `late` of `message_id`; None: nothing is left."""
+        identity, state = context.roll_up.identity, context.roll_up.state
+        left = _left(late, history)
+        if late.kind is ApprovalKind.FINANCIAL:
+            card = self._changes.snapshot.cards.get(identity.card_id)
             return commands.TakeBack(
-                # What was refunded has cleared, and stays authorized with that.
-                authorized=0 if is_superseded else max(amount - refunded, 0),
-                cleared=max(amount - since[KINDS[ClearingReversed]] - refunded, 0),
-                reopens=not self._others_cleared(context.roll_up.identity.id, first.message_id),
+                authorized=left.authorized,
+                cleared=left.cleared,
+                reopens=not self._others_cleared(identity.id, message_id),
                 is_closed=card is not None and card.state is CardState.CLOSED,
                 balance=self._network_events.pullable(context),
             )
-        left = max(amount - since[KINDS[AuthorizationReversed]], 0)
-        if is_superseded or not left or (is_credit and not state.is_credit):
+        is_purchase = late.kind is ApprovalKind.CREDIT and not state.is_credit
+        if not left.authorized or is_purchase:
             return None  # Of a credit with a purchase, nothing follows any more.
         if state.closed_by is Closure.CLEARED:
             # Nothing is held for it; it would be, if that clearing were taken back as well.
-            return commands.TakeBack(authorized=min(left, state.outstanding))
-        return commands.Reverse(amount=left)
+            return commands.TakeBack(authorized=min(left.authorized, state.outstanding))
+        return commands.Reverse(amount=left.authorized)
 
-    def _since(self, card_transaction_id: Id, message_id: Id) -> Counter[str]:
-        """Return by kind what came after the authorization in `message_id`, in minor units.
-
-        A reversal names no authorization. It counts as one of this authorization, also when it came
-        first and was parked, so that this one never takes back what another has added. Only a
-        timeout reversal has an authorization of its own: what it took back is of no other.
-        """
-        in_batch = [
-            (sequence, kind, amount, message)
-            for subject, sequence, _, kind, amount, *_, message, _, _ in self._changes.writes.events
-            if subject == card_transaction_id and message not in self._applied
-        ]
-        start = min((place for place, *_, message in in_batch if message == message_id), default=0)
-        since: Counter[str] = Counter()
-        for kind, amount in self._changes.snapshot.amounts_since.get(message_id, ()):
-            since[kind] += amount
-        for place, kind, amount, _ in in_batch:
-            if place > start:
-                since[kind] += amount
-        return since
+    def _history(self, card_transaction_id: Id) -> LateHistory:
+        """Return the history of a card transaction with what this batch has added to it."""
+        known = self._changes.snapshot.late_histories.get(card_transaction_id) or LateHistory()
+        approved_at: dict[Id, int] = {}
+        events = [*known.events]
+        for subject, sequence, _, kind, amount, *_, message, _, _ in self._changes.writes.events:
+            if subject != card_transaction_id:
+                continue
+            approved_at.setdefault(message, sequence)
+            if message not in self._applied:
+                events.append(EventAmount(sequence, kind, amount))
+        return LateHistory(
+            approved_at=approved_at | known.approved_at,
+            reversed=[*known.reversed, *self._late[card_transaction_id]],
+            events=events,
+            clearings=known.clearings,
+        )
 
     def _others_cleared(self, card_transaction_id: Id, message_id: Id) -> bool:
         """Return whether another clearing than that of `message_id` closed the card transaction.
@@ -182,8 +192,51 @@ class TimeoutReversals:
             for subject, _, _, kind, _, _, final, _, message, _, _ in self._changes.writes.events
             if subject == card_transaction_id and kind == _CLEARED and final
         }
-        found.update(self._changes.snapshot.other_clearings.get(message_id, ()))
-        return not found <= self._settled
+        history = self._changes.snapshot.late_histories.get(card_transaction_id)
+        if history is not None:
+            found |= history.clearings
+        return bool(found - self._reversed - {message_id})
+
+
+class _Left(NamedTuple):
+    """What no later event has taken back of a late approval, in minor units."""
+
+    authorized: int
+    cleared: int
+
+
+def _left(late: LateApproval, history: LateHistory) -> _Left:
+    """Return what is left of `late`.
+
+    A network reversal that follows it counts as one of it, also when it came first and was parked,
+    so that this one never takes back what another has added, unless it belongs to an approval that
+    was reversed before.
+    """
+    ends = _CREDIT_SUPERSEDED if late.kind is ApprovalKind.CREDIT else _SUPERSEDED
+    superseded_at = max(
+        (sequence for sequence, kind, _ in history.events if kind in ends), default=0
+    )
+    is_superseded = late.approved_at < superseded_at
+    alike = [each for each in [*history.reversed, late] if each.kind is late.kind]
+    if late.kind is ApprovalKind.FINANCIAL:
+        _, claim = claims(alike, _reversals(history.events, _OF_CLEARINGS))[-1]
+        # What was refunded has cleared, and stays authorized with that.
+        authorized = late.amount - claim.refunded
+        return _Left(0 if is_superseded else authorized, authorized - claim.reversed)
+    if is_superseded:
+        return _Left(0, 0)
+    alike = [each for each in alike if each.approved_at >= superseded_at]
+    _, claim = claims(alike, _reversals(history.events, _OF_HOLDS))[-1]
+    return _Left(late.amount - claim.reversed, 0)
+
+
+def _reversals(
+    events: Iterable[EventAmount], kinds: Mapping[str, tuple[int, bool]]
+) -> Iterator[NetworkReversal]:
+    for sequence, kind, amount in events:
+        if kind in kinds:
+            sign, is_refund = kinds[kind]
+            yield NetworkReversal(sequence, sign * amount, is_refund)
 
 
 def _settled_as(message: Message, authorization: Message, back: int) -> Message:
