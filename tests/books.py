@@ -12,7 +12,7 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
 from cardledger.ledger.core.entries import ChartAccount, Entry, deposit_entry, entries
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
-from cardledger.ledger.testing.model import Event
+from cardledger.ledger.testing.account import Event
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SANDBOX = SandboxFundingRail(delay=timedelta(0))

@@ -26,7 +26,8 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from cardledger.ledger.testing.model import Event, Model
+from cardledger.ledger.testing.account import Event
+from cardledger.ledger.testing.model import Model
 from cardledger.ledger.testing.strategies import SCENE, SHOPS, SMALL, Scene
 
 _TOKENS = st.sampled_from(

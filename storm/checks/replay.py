@@ -21,7 +21,8 @@ from cardledger.ledger.messaging.inbox import (
 )
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.testing import late, purchases
-from cardledger.ledger.testing.model import Event, Model
+from cardledger.ledger.testing.account import Event
+from cardledger.ledger.testing.model import Model
 from cardledger.ledger.testing.purchases import Purchase
 from cardledger.schema.ids import Id
 from storm.checks.record import Decision, Record, key_of

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 
 from cardledger.ledger.core.card import CardState
-from cardledger.ledger.testing.model import Event, Model
+from cardledger.ledger.testing.account import Event
+from cardledger.ledger.testing.model import Model
 from cardledger.ledger.testing.strategies import SCENE, Scene
 from tests.books import InMemoryLedger
 
