@@ -27,6 +27,8 @@ so the wait also limits how much of that time a caller has."""
 _GOLDEN: Final = 0.618
 _ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
 _PATIENCE_S: Final = 0.5  # What waits longer, for a lock or a worker, leaves its slot.
+_SHORTEST_REST_S: Final = 0.005
+_LONGEST_REST_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,11 @@ class Work(Enum):
 
         A read holds a connection to the database, which has a time limit.
         """
+        return self is Work.READ
+
+    @property
+    def rests(self) -> bool:
+        """Whether the slot of a request rests after it while other platforms send."""
         return self is Work.READ
 
 
@@ -120,14 +127,17 @@ class FairSlots:
         limit: int = DEFAULT_LIMIT,
         patience_s: float = _PATIENCE_S,
         wait_s: float = DEFAULT_WAIT_S,
+        longest_rest_s: float = _LONGEST_REST_S,
     ) -> None:
         """Let `limit` requests of a caller be processed or wait, each at most for `wait_s`.
 
-        What takes longer than `patience_s`, and is no read, leaves its slot to those that wait.
+        What takes longer than `patience_s`, and is no read, leaves its slot to those that wait. The
+        slot of a read rests for `longest_rest_s` at most.
         """
         self._limit: Final = limit
         self._patience_s: Final = patience_s
         self._wait_s: Final = wait_s
+        self._longest_rest_s: Final = longest_rest_s
         self._requests: Final[Counter[Caller]] = Counter()
         self._taken: Final[Counter[Caller]] = Counter()
         self._total: Final[Counter[Work]] = Counter()
@@ -232,18 +242,31 @@ class FairSlots:
             self._watch(work)
 
     def _leave(self, request: _Request) -> None:
-        """Give the slot of `request` to those that wait, unless it has left it before."""
+        """Give the slot of `request` to those that wait, unless it has left it before.
+
+        Where it rests, its caller does not get it again at once: each slow read keeps a processor
+        of PostgreSQL busy, which serves all platforms. The other slots of the caller do not rest.
+        """
         if not request.has_slot:
             return
+        caller, work = request.caller, request.caller.work
+        worked_s = self._now() - request.since if work.rests else 0.0
         request.has_slot = False
-        work = request.caller.work
         self._total[work] -= 1
-        self._taken[request.caller] -= 1
-        if not self._taken[request.caller]:
-            del self._taken[request.caller]
         if not work.keeps_its_slot:
             del self._leaving[work][request]
-        self._grant(work)
+        rest_s = min(worked_s, self._longest_rest_s) if worked_s >= _SHORTEST_REST_S else 0.0
+        if rest_s and self.is_shared:
+            asyncio.get_running_loop().call_later(rest_s, self._return_share, caller)
+            self._grant(work)
+        else:
+            self._return_share(caller)
+
+    def _return_share(self, caller: Caller) -> None:
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
+        self._grant(caller.work)
 
     def _grant(self, work: Work) -> None:
         waiting, shares = self._waiting[work], work.shares

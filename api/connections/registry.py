@@ -18,6 +18,9 @@ _LOG_INTERVAL_S: Final = 10.0
 _HELD_LIMIT: Final = 64 * 1024 * 1024
 _DISCARD_S: Final = 0.04
 _DISCARDS_A_SECOND: Final = 400
+_MANY_SHARE: Final = 4  # An address has many connections from a quarter of its limit on.
+_ROOM_A_SECOND: Final = 20
+_ROOM_LIMIT: Final = 100
 
 _log = structlog.get_logger()
 
@@ -49,6 +52,8 @@ class ConnectionRegistry:
         self._by_address: Final[dict[str, Crowd]] = {}  # Those of `_admitted`.
         self._reserved: Final = Crowd()
         self._searched: Final[set[Crowd]] = set()  # Since the last look.
+        # How many more connections are closed for new ones of an address that has many.
+        self._room: Final[dict[str, float]] = {}
         # One address may hold the same share of all bytes as of all connections.
         share = min(limits.per_address, limits.connections)
         self._held_limit_per_address: Final = _HELD_LIMIT * share // limits.connections
@@ -68,12 +73,16 @@ class ConnectionRegistry:
         return "" if is_within(host, self.limits.proxies) else counted_as(host)
 
     def admit(self, connection: Connection, loop: AbstractEventLoop) -> Admission:
-        """Add `connection`, unless it is refused; another may be closed to make room."""
+        """Add `connection`, unless it is refused; another may be closed to make room.
+
+        For an address with many connections, only so many are closed a second: a client that opens
+        again at once what was closed would take the time of the event loop with its requests.
+        """
         if self._timer is None:
             self._ticked_at = loop.time()
             self._timer = loop.call_later(self.tick_s, self._tick, loop)
         crowd = self._full_crowd(connection.address)
-        if crowd is None or self._make_room(crowd):
+        if crowd is None or self._make_room_for(connection.address, crowd):
             self._admitted.add(connection)
             if connection.address:
                 self._by_address.setdefault(connection.address, Crowd()).add(connection)
@@ -124,6 +133,16 @@ class ConnectionRegistry:
             return peers
         return self._admitted if len(self._admitted) >= self.limits.connections else None
 
+    def _make_room_for(self, address: str, crowd: Crowd) -> bool:
+        """Close a connection of `crowd` for one from `address`; return whether it was done."""
+        if len(self._by_address.get(address, ())) * _MANY_SHARE < self.limits.per_address:
+            return self._make_room(crowd)  # Also behind a proxy.
+        room = self._room.get(address, _ROOM_LIMIT)
+        if room < 1 or not self._make_room(crowd):
+            return False
+        self._room[address] = room - 1
+        return True
+
     def _make_room(self, crowd: Crowd) -> bool:
         """Close the connection of `crowd` that needs it least; return whether there was one."""
         self._searched.add(crowd)
@@ -137,13 +156,17 @@ class ConnectionRegistry:
 
     def _tick(self, loop: AbstractEventLoop) -> None:
         at = loop.time()
-        self.now += min(at - self._ticked_at, 2 * self.tick_s)
-        self._ticked_at = at
+        passed_s, self._ticked_at = at - self._ticked_at, at
+        self.now += min(passed_s, 2 * self.tick_s)
         for connection in [*self._admitted, *self._reserved]:
             connection.check(self.now)
         for crowd in self._searched:
             crowd.forget()
         self._searched.clear()
+        for address, room in list(self._room.items()):
+            self._room[address] = room + _ROOM_A_SECOND * passed_s
+            if self._room[address] >= _ROOM_LIMIT:
+                del self._room[address]
         self._log_full()
         self._timer = loop.call_later(self.tick_s, self._tick, loop) if len(self) else None
 

@@ -161,9 +161,12 @@ class Stage:
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         slots = self.slots
-        kept = [slots._requests, slots._taken, *slots._leaving.values()]
+        kept = [slots._requests, *slots._leaving.values()]
         kept += [*slots._waiting.values(), *slots._total.values()]
         assert not any(kept), kept
+        if slots._taken:
+            await asyncio.sleep(slots._longest_rest_s)
+        assert not slots._taken, slots._taken
 
 
 async def settled() -> None:
@@ -246,7 +249,7 @@ def test_a_request_that_waits_leaves_its_slot_and_a_read_keeps_it(work: Work) ->
         await stage.end(B, 1000)
         assert stage.count(B) == READS.shared + 1
 
-    on_a_stage(FairSlots(patience_s=0.01, wait_s=NEVER_S), act)
+    on_a_stage(FairSlots(patience_s=0.01, wait_s=NEVER_S, longest_rest_s=0.0), act)
 
 
 def test_events_writes_and_reads_have_slots_of_their_own() -> None:
@@ -272,6 +275,52 @@ def test_reads_that_hang_leave_slots_to_writes_and_to_reads_of_others() -> None:
         assert stage.begun[-2:] == [(B, 0), (B, 1)]
 
     on_a_stage(FairSlots(wait_s=NEVER_S), act)
+
+
+class SlowReads(FairSlots):
+    """Slots of which every request seems to have had its one for a second when it ends."""
+
+    later_s = 0.0
+
+    def _now(self) -> float:
+        return super()._now() + self.later_s
+
+    def leave(self, request: Any) -> None:  # noqa: ANN401 - private there
+        self.later_s += 1.0
+        super().leave(request)
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
+def test_the_slot_of_a_slow_read_rests_while_others_send(*, is_shared: bool) -> None:
+    """Reads of one platform kept as many processors of PostgreSQL busy as they have slots."""
+
+    async def act(stage: Stage) -> None:
+        if is_shared:
+            await stage.send(B, range(1))
+        slots = READS.shared if is_shared else READS.alone
+        await stage.send(A, range(slots + 1), Work.READ)
+
+        await stage.end(A, 0)
+
+        assert stage.count(A) == slots + (not is_shared)
+        await stage.send(B, range(1, 1 + READS.shared), Work.READ)
+        assert stage.count(B) == is_shared + READS.shared, "another platform waits for no rest"
+        await stage.wait_for(A, slots)
+
+    on_a_stage(SlowReads(patience_s=NEVER_S, wait_s=NEVER_S, longest_rest_s=0.5), act)
+
+
+def test_a_caller_that_sends_one_read_after_another_has_a_slot_at_once() -> None:
+    async def act(stage: Stage) -> None:
+        await stage.send(B, range(1))
+        await stage.send(A, range(1), Work.READ)
+        await stage.end(A, 0)
+
+        await stage.send(A, range(1, 2), Work.READ)
+
+        assert stage.begun[-1] == (A, 1)
+
+    on_a_stage(SlowReads(patience_s=NEVER_S, wait_s=NEVER_S), act)
 
 
 def test_a_request_that_waits_too_long_for_a_slot_is_refused() -> None:

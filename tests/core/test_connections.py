@@ -1,6 +1,7 @@
 """Which connections are admitted, which makes room, and where a pipelined request ends."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -370,6 +371,43 @@ def test_what_became_slow_is_found_after_the_next_tick(loop: Loop) -> None:
     admit(filled, loop, Peer(since=100.5))
 
     assert not late.is_open
+
+
+def tick(loop: Loop, seconds: float) -> None:
+    loop.seconds += seconds
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+@pytest.mark.parametrize("per_address", [200, 800], ids=["of the address", "of all"])
+def test_for_an_address_with_many_connections_few_are_closed_a_second(
+    loop: Loop, per_address: int
+) -> None:
+    """A client opened again at once what was closed for another connection of its own."""
+    filled = registry(connections=200, per_address=per_address)
+    admit(filled, loop, *(Peer(since=50.0, is_idle=True) for _ in range(200)))
+
+    burst = admit(filled, loop, *(Peer(since=100.0) for _ in range(150)))
+    tick(loop, 0.5)
+    later = admit(filled, loop, *(Peer(since=100.0) for _ in range(50)))
+
+    assert Counter(burst) == {Admission.ADMITTED: 100, Admission.HEALTH_ONLY: 50}
+    assert Counter(later) == {Admission.ADMITTED: 10, Admission.HEALTH_ONLY: 40}
+    assert len(filled) == 200 + RESERVE
+    tick(loop, 60.0)
+    assert filled._room == {}
+
+
+def test_an_address_with_few_connections_has_room_always(loop: Loop) -> None:
+    filled = registry(connections=200, per_address=200)
+    admit(filled, loop, *(Peer(since=50.0, is_idle=True) for _ in range(200)))
+    greedy = admit(filled, loop, *(Peer(since=100.0) for _ in range(200)))
+    assert greedy[-1] is not Admission.ADMITTED
+
+    others = [Peer(address=f"198.51.100.{number}", since=100.0) for number in range(50)]
+    few = [Peer(address="203.0.113.1", since=100.0) for _ in range(49)]
+
+    assert set(admit(filled, loop, *others, *few)) == {Admission.ADMITTED}
 
 
 def test_a_new_connection_does_not_cost_a_look_at_all_others(loop: Loop) -> None:

@@ -77,8 +77,9 @@ def test_a_periodic_task_runs_again_at_once_while_there_is_more_to_do() -> None:
 
 
 @pytest.mark.parametrize("has_more", [True, False])
-def test_a_periodic_task_that_yields_rests_for_as_long_as_it_worked(*, has_more: bool) -> None:
-    assert min(_rests(has_more=has_more, yields=lambda: True)) >= WORK_S
+def test_a_periodic_task_that_yields_rests_for_longer_than_it_worked(*, has_more: bool) -> None:
+    """Three times as long, but 0.1 s at most."""
+    assert min(_rests(has_more=has_more, yields=lambda: True)) >= min(3 * WORK_S, 0.1)
 
 
 def test_wake_ups_are_collected_for_as_long_as_the_last_run_took() -> None:

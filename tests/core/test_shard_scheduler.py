@@ -85,6 +85,40 @@ def test_a_live_shard_never_waits_for_bulk_shards() -> None:
     assert slow.calls == [(Lane.BULK, [1]), (Lane.LIVE, [1])]
 
 
+def test_a_file_rests_between_its_batches_while_callers_wait_for_decisions() -> None:
+    """Its batches kept the processors busy that authorizations of others need."""
+    now = 100.0
+    rests: list[float] = []
+    calls: list[Lane] = []
+
+    def rest(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 1:
+            before = len(calls)
+            scheduler.run(Lane.BULK, [2])
+            assert len(calls) == before, "no thread takes the place of one that rests"
+
+    def step(lane: Lane, _: Sequence[int]) -> Sequence[int]:
+        nonlocal now
+        calls.append(lane)
+        now += 0.02 * len(calls)
+        return []
+
+    scheduler = ShardScheduler(step, threads=ONE_EACH, clock=lambda: now, rest=rest)
+    for lane in (Lane.LIVE, Lane.BULK):
+        scheduler.run(lane, [1])
+    assert rests == [], "no caller waits"
+
+    scheduler.note_awaited()
+    scheduler.run(Lane.LIVE, [1])
+    scheduler.run(Lane.BULK, [1])
+    now += 1.0
+    scheduler.run(Lane.BULK, [1])
+
+    assert calls[2:] == [Lane.LIVE, Lane.BULK, Lane.BULK, Lane.BULK]
+    assert rests == [0.05, 0.05], "not longer than 50 ms"
+
+
 def test_an_unfinished_shard_is_taken_again_after_those_announced_meanwhile() -> None:
     calls: list[list[int]] = []
 

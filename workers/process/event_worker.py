@@ -222,6 +222,8 @@ class EventWorker:
         self._pace.decided()
         # Replies first: callers wait for them.
         self._replies.send(decided)
+        if any(each.message.reply_to for each in decided):
+            self._scheduler.note_awaited()
         if spans.is_active():  # Before the sender is woken, which asks for the traces.
             hints.keep(self._best_effort, spans.decided(decided, began_ns))
         self._webhooks.wake_dispatch()
