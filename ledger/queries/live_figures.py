@@ -144,10 +144,10 @@ GROUPED: Final[Mapping[str, str]] = {
         GROUP BY reason
     """,
     "exceptions by currency": """
-        SELECT currency, count(*), sum(owed)::float8,
+        SELECT currency, count(*), sum(due)::float8, sum(owed)::float8,
             extract(epoch FROM now() - min(debt_since))::float8
         FROM (
-            SELECT currency, debt_since,
+            SELECT currency, debt_since, open_pull::numeric + unpaid AS due,
                 greatest(
                     settled - pulled + released - (written_off - debits_written_off), 0
                 )::numeric + unpaid AS owed

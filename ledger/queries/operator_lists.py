@@ -1,4 +1,4 @@
-"""Lists for an operator, of all platforms: card transactions, and those that owe money."""
+"""Lists for an operator, of all platforms: card transactions, and those that are due."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def _conditions(filters: ListFilters) -> Iterator[tuple[str, dict[str, object]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenException:
-    """A card transaction that owes money, and the event since which it does.
+    """A card transaction for which money is due, and the event since which it is.
 
     `event` is what the network sent, rather than the pull that it led to. `source` and `reference`
     are None when a timer or the ledger itself sent the event.
@@ -104,12 +104,16 @@ class OpenException:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwedSum:
-    """What the exceptions of one currency and one age owe, in minor units."""
+class DueSum:
+    """What is due for the exceptions of one currency and one age, in minor units.
+
+    Of `due`, the network has taken what is `owed`; the rest is for holds.
+    """
 
     currency: str
     bucket: int  # Index into `BUCKET_DAYS`.
     count: int
+    due: int
     owed: int
 
 
@@ -169,9 +173,10 @@ def _exception(row: Sequence[Any]) -> OpenException:
     )
 
 
-_OWED: Final = """
-    SELECT currency, bucket, count(*), sum(owed)::numeric FROM (
+_DUE: Final = """
+    SELECT currency, bucket, count(*), sum(due)::numeric, sum(owed)::numeric FROM (
         SELECT currency,
+            open_pull::numeric + unpaid AS due,
             greatest(settled - pulled + released - (written_off - debits_written_off), 0)::numeric
                 + unpaid AS owed,
             greatest(
@@ -185,15 +190,15 @@ _OWED: Final = """
 """
 
 
-async def owed_sums(
+async def due_sums(
     connection: AsyncConnection[Any], *, platform_id: Id | None = None
-) -> list[OwedSum]:
-    """Return what all open exceptions owe, by currency and age at the time of `now`."""
+) -> list[DueSum]:
+    """Return what is due for all open exceptions, by currency and age at the time of `now`."""
     named = {"days": list(BUCKET_DAYS), "platform": platform_id}
-    cursor = await connection.execute(_OWED, named)
+    cursor = await connection.execute(_DUE, named)
     return [
-        OwedSum(currency=currency, bucket=bucket, count=number, owed=int(owed))
-        for currency, bucket, number, owed in await cursor.fetchall()
+        DueSum(currency=currency, bucket=bucket, count=number, due=int(due), owed=int(owed))
+        for currency, bucket, number, due, owed in await cursor.fetchall()
     ]
 
 

@@ -205,6 +205,10 @@ def test_exceptions_are_listed_oldest_first_with_sums_by_age(
         token: owing(world, cardholder, token, 100 * place, days=age)
         for place, (token, age) in enumerate(days.items(), start=1)
     }
+    hold = world.event("STAND_IN_AUTHORIZATION", cardholder, "T5", 50)
+    [held] = world.process(world.engine(), [(cardholder, hold)])
+    assert held.roll_up is not None
+    keys["T5"] = held.roll_up.identity.id
     of_platform = ("exceptions", "--platform", str(platform))
 
     first = as_json(command(*of_platform, "--json", "--limit", "3"))
@@ -212,19 +216,20 @@ def test_exceptions_are_listed_oldest_first_with_sums_by_age(
     table = command(*of_platform).stdout
 
     listed = [row["cardTransaction"]["id"] for page in (first, second) for row in page["data"]]
-    assert listed == [f"CardTransaction:{keys[token]}" for token in ("T3", "T2", "T4", "T1")]
+    assert listed == [f"CardTransaction:{keys[token]}" for token in ("T3", "T2", "T4", "T1", "T5")]
     assert [row["owed"] for row in first["data"]] == [300, 200, 400]
+    assert [(row["due"], row["owed"]) for row in second["data"]] == [(100, 100), (50, 0)]
     assert [row["ageDays"] for row in first["data"]] == [30, 3, 2]
     assert first["data"][0]["event"]["type"] == "CLEARED"
     assert first["data"][0]["event"]["source"] == "test"
     [sums] = first["sums"]
-    assert (sums["currency"], sums["owed"], sums["count"]) == ("USD", 1000, 4)
+    assert sums == sums | {"currency": "USD", "due": 1050, "owed": 1000, "count": 5}
     assert sums["ages"] == [
-        {"age": "0-1 days", "count": 1, "owed": 100},
-        {"age": "2-3 days", "count": 2, "owed": 600},
-        {"age": "over 14 days", "count": 1, "owed": 300},
+        {"age": "0-1 days", "count": 2, "due": 150, "owed": 100},
+        {"age": "2-3 days", "count": 2, "due": 600, "owed": 600},
+        {"age": "over 14 days", "count": 1, "due": 300, "owed": 300},
     ]
-    assert "10.00 USD owed by 4 card transactions" in table
+    assert "10.50 USD due for 5 card transactions, 10.00 USD owed" in table
     assert all(str(key) in table for key in keys.values())
 
 

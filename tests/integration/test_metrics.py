@@ -50,6 +50,7 @@ def test_a_worker_reads_what_waits_and_what_owes_money(world: World) -> None:
     assert found[families.INBOX_AGE.name]["live",] >= 0
     assert found[families.PARKED.name] == {(): 1}
     assert found[families.EXCEPTIONS.name] == {("USD",): 1}
+    assert found[families.EXCEPTIONS_DUE.name] == {("USD",): 9_000}
     assert found[families.EXCEPTIONS_OWED.name] == {("USD",): 9_000}
     assert found[families.EXCEPTIONS_AGE.name]["USD",] >= 0
     assert found[families.REJECTIONS.name] == {}

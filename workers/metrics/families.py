@@ -199,19 +199,25 @@ CARDHOLDERS_STALLED: Final = _gauge(
 )
 EXCEPTIONS: Final = _gauge(
     "cardledger_exceptions",
-    f"Card transactions that owe money (status EXCEPTION), by currency; {_LIMIT}.",
+    f"Card transactions for which money is due (status EXCEPTION), by currency; {_LIMIT}.",
+    _EVENTS,
+    "currency",
+)
+EXCEPTIONS_DUE: Final = _gauge(
+    "cardledger_exceptions_due_minor_units",
+    "What is due for those card transactions together, in minor units of the currency.",
     _EVENTS,
     "currency",
 )
 EXCEPTIONS_OWED: Final = _gauge(
     "cardledger_exceptions_owed_minor_units",
-    "What those card transactions owe together, in minor units of the currency.",
+    "What of it the network has taken, in minor units of the currency; the rest is for holds.",
     _EVENTS,
     "currency",
 )
 EXCEPTIONS_AGE: Final = _gauge(
     "cardledger_exceptions_oldest_age_seconds",
-    "For how long the oldest of those card transactions has owed money.",
+    "For how long money has been due for the oldest of those card transactions.",
     _EVENTS,
     "currency",
 )

@@ -84,6 +84,7 @@ OF_EVENTS: Final[Sequence[TableFigure]] = (
     _grouped(
         "exceptions by currency",
         families.EXCEPTIONS,
+        families.EXCEPTIONS_DUE,
         families.EXCEPTIONS_OWED,
         families.EXCEPTIONS_AGE,
     ),

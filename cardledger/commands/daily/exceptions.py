@@ -1,4 +1,4 @@
-"""`cardledger exceptions`: card transactions that owe money, the oldest first."""
+"""`cardledger exceptions`: card transactions for which money is due, the oldest first."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from cardledger.commands.daily.transactions import as_dict as card_transaction
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.ledger.queries import operator_lists
-from cardledger.ledger.queries.operator_lists import BUCKET_DAYS, OpenException, OwedSum, Place
+from cardledger.ledger.queries.operator_lists import BUCKET_DAYS, DueSum, OpenException, Place
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import format_amount, rfc3339
@@ -30,10 +30,11 @@ BUCKETS: Final = (
 )
 """The names of the ages, in whole days."""
 
-_WHEN_SLOW: Final = "name a --platform, or credit the accounts that owe the most"
+_WHEN_SLOW: Final = "name a --platform, or credit the accounts for which most is due"
 _COLUMNS: Final = (
     Column(name="id", keep=True),
-    Column(name="owed", keep=True, is_number=True),
+    Column(name="due", keep=True, is_number=True),
+    Column(name="owed", is_number=True),
     Column(name="age", keep=True, is_number=True),
     Column(name="event"),
     Column(name="since (UTC)"),
@@ -50,7 +51,7 @@ class Listed:
     now: datetime
     page: Sequence[OpenException]
     has_more: bool
-    sums: Sequence[OwedSum]
+    sums: Sequence[DueSum]
 
 
 def run(
@@ -61,7 +62,7 @@ def run(
     as_json: bool,
     data_dir: Path | None,
 ) -> None:
-    """Print what is owed.
+    """Print what is due.
 
     Raises: CommandError.
     """
@@ -75,7 +76,7 @@ def run(
         found = await operator_lists.exceptions(
             driver, platform_id=platform_id, after=place, limit=limit + 1
         )
-        sums = await operator_lists.owed_sums(driver, platform_id=platform_id)
+        sums = await operator_lists.due_sums(driver, platform_id=platform_id)
         return Listed(now=now, page=found[:limit], has_more=len(found) > limit, sums=sums)
 
     listed = reading.run(data_dir, find, when_slow=_WHEN_SLOW)
@@ -105,12 +106,13 @@ def cursor_of(last: OpenException) -> str:
     return f"{last.since.astimezone(UTC).isoformat()}/{last.roll_up.identity.id}"
 
 
-def totals(sums: Iterable[OwedSum]) -> dict[str, int]:
-    """Return what is owed in each currency, in minor units."""
-    owed: dict[str, int] = {}
+def totals(sums: Iterable[DueSum]) -> dict[str, tuple[int, int]]:
+    """Return what is due, and what of it the network has taken, in each currency."""
+    found: dict[str, tuple[int, int]] = {}
     for part in sums:
-        owed[part.currency] = owed.get(part.currency, 0) + part.owed
-    return owed
+        due, owed = found.get(part.currency, (0, 0))
+        found[part.currency] = due + part.due, owed + part.owed
+    return found
 
 
 # --- JSON --------------------------------------------------------------------------------------
@@ -125,15 +127,21 @@ def as_dict(listed: Listed) -> dict[str, Any]:
         "sums": [
             {
                 "currency": currency,
+                "due": due,
                 "owed": owed,
                 "count": sum(part.count for part in listed.sums if part.currency == currency),
                 "ages": [
-                    {"age": BUCKETS[part.bucket], "count": part.count, "owed": part.owed}
+                    {
+                        "age": BUCKETS[part.bucket],
+                        "count": part.count,
+                        "due": part.due,
+                        "owed": part.owed,
+                    }
                     for part in listed.sums
                     if part.currency == currency
                 ],
             }
-            for currency, owed in totals(listed.sums).items()
+            for currency, (due, owed) in totals(listed.sums).items()
         ],
     }
     if listed.has_more:
@@ -149,6 +157,7 @@ def _as_dict(exception: OpenException, now: datetime) -> dict[str, Any]:
     }
     return {
         "cardTransaction": card_transaction(exception.roll_up),
+        "due": _due(exception),
         "owed": exception.roll_up.state.owed,
         "currency": exception.roll_up.identity.currency,
         "since": rfc3339(exception.since),
@@ -167,14 +176,15 @@ def _show(out: Console, listed: Listed) -> None:
     tables.show(out, _COLUMNS, [_row(exception, listed.now) for exception in listed.page])
     if listed.has_more:
         out.print(Text(f"more: --after {cursor_of(listed.page[-1])}", style="dim"))
-    for currency, owed in totals(listed.sums).items():
+    for currency, (due, owed) in totals(listed.sums).items():
         out.print()
         sums = [part for part in listed.sums if part.currency == currency]
         count = sum(part.count for part in sums)
         noun = "card transaction" if count == 1 else "card transactions"
-        out.print(Text(f"{format_amount(owed, currency)} owed by {count:,} {noun}", style="bold"))
+        line = f"{format_amount(due, currency)} due for {count:,} {noun}"
+        out.print(Text(f"{line}, {format_amount(owed, currency)} owed", style="bold"))
         for part in sums:
-            amount = format_amount(part.owed, currency)
+            amount = format_amount(part.due, currency)
             out.print(f"  {BUCKETS[part.bucket]:<13} {amount:>20}  {part.count:,}")
 
 
@@ -184,6 +194,7 @@ def _row(exception: OpenException, now: datetime) -> Sequence[object]:
     return (
         # The UUID alone, whole: `explain` takes it as it is.
         identity.id,
+        format_amount(_due(exception), identity.currency),
         format_amount(exception.roll_up.state.owed, identity.currency),
         f"{_age(exception, now).days} d",
         exception.event,
@@ -192,6 +203,12 @@ def _row(exception: OpenException, now: datetime) -> Sequence[object]:
         identity.descriptor,
         identity.account_id,
     )
+
+
+def _due(exception: OpenException) -> int:
+    """Return what the account is asked for; of it, what is owed has gone to the network."""
+    state = exception.roll_up.state
+    return state.open_pull + state.unpaid
 
 
 def _age(exception: OpenException, now: datetime) -> timedelta:

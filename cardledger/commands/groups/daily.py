@@ -108,7 +108,7 @@ def exceptions(
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """List card transactions that owe money, oldest first.
+    """List card transactions for which money is due, oldest first.
 
     With the event since which each does, and the sums of all by currency and age.
     """
