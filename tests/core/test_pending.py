@@ -1,11 +1,16 @@
 """Which pending messages are looked up when there are too many for one query."""
 
 import asyncio
+import sys
+import time
 from datetime import UTC, datetime
-from time import monotonic
+
+import pytest
 
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from cardledger.workers.client.pending import PendingOutcomes
 
 MANY = 3000
@@ -69,8 +74,29 @@ def test_an_approval_whose_deadline_is_near_is_looked_up_first() -> None:
     async def scenario() -> None:
         pending = PendingOutcomes()
         waiting(pending, Lane.LIVE, MANY)
-        [urgent] = waiting(pending, Lane.LIVE, report_by=monotonic())
+        [urgent] = waiting(pending, Lane.LIVE, report_by=elapsed_s())
 
         assert pending.take_overdue(0)[0] == urgent
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its clock goes on during a suspension")
+def test_an_approval_after_a_suspension_beyond_its_deadline_is_no_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock stood still meanwhile: the approval was reported, an hour too late."""
+    read = time.clock_gettime
+
+    def after_an_hour(clock: int) -> float:
+        return read(clock) + (3600 if clock == time.CLOCK_BOOTTIME else 0)
+
+    async def scenario() -> None:
+        pending = PendingOutcomes()
+        [asked] = waiting(pending, Lane.LIVE, report_by=elapsed_s() + 60)
+
+        monkeypatch.setattr(time, "clock_gettime", after_an_hour)
+        approval = Outcome(OutcomeType.APPLIED, b"{}")
+        assert not pending.resolve([(asked.id, approval)])
 
     asyncio.run(scenario())

@@ -10,11 +10,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from time import monotonic
 from typing import Any, Final
 
 from typing_extensions import TypeIs
 
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
 from cardledger.workers.client.errors import OverloadedError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
@@ -42,7 +42,7 @@ class Admission:
     who is locked or stalled delay no others: what was overtaken long ago is not counted.
     """
 
-    def __init__(self, *, now: Callable[[], datetime], clock: Clock = monotonic) -> None:
+    def __init__(self, *, now: Callable[[], datetime], clock: Clock = elapsed_s) -> None:
         """Measure with `clock`, in seconds; `now` is the time by which `decideBy` passes."""
         self._now: Final = now
         self._clock: Final = clock

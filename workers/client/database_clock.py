@@ -6,11 +6,11 @@ The clock of this process may be wrong; the engine decides by PostgreSQL's.
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.signals import database_failures
@@ -30,7 +30,7 @@ class Bounds:
     """A time that PostgreSQL has read after it was asked and before its reply arrived."""
 
     at: datetime
-    sent_at: float  # On the clock of `monotonic`, as is the next.
+    sent_at: float  # On the clock of `elapsed_s`, as is the next.
     received_at: float
 
     def narrowed(self, later: "Bounds") -> "Bounds":
@@ -51,16 +51,16 @@ class Bounds:
         return self.received_at - self.sent_at > _SLOW_S
 
     def reached_from(self, moment: datetime) -> float:
-        """Return what `monotonic` shows before PostgreSQL's clock can show `moment`."""
+        """Return what `elapsed_s` shows before PostgreSQL's clock can show `moment`."""
         return self.sent_at + (moment - self.at).total_seconds()
 
     def passed_from(self, moment: datetime) -> float:
-        """Return what `monotonic` shows once PostgreSQL's clock certainly shows `moment`."""
+        """Return what `elapsed_s` shows once PostgreSQL's clock certainly shows `moment`."""
         return self.received_at + (moment - self.at).total_seconds() + _MARGIN_S
 
 
 class DatabaseClock:
-    """The time of PostgreSQL, read every few seconds and continued by the monotonic clock."""
+    """The time of PostgreSQL, read every few seconds and continued by `elapsed_s`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -76,7 +76,7 @@ class DatabaseClock:
         """
         if self.bounds is None:
             return datetime.now(UTC)
-        return self.bounds.at + timedelta(seconds=monotonic() - self.bounds.sent_at)
+        return self.bounds.at + timedelta(seconds=elapsed_s() - self.bounds.sent_at)
 
     async def read(self) -> None:
         """Read the time; without PostgreSQL, the last reading stays."""
@@ -84,10 +84,10 @@ class DatabaseClock:
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S), self._engine.connect() as outer:
                 connection = await driver_async(outer)
-                sent_at = monotonic()
+                sent_at = elapsed_s()
                 cursor = await connection.execute(_NOW)
                 row = await cursor.fetchone()
-                received_at = monotonic()
+                received_at = elapsed_s()
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
             database_failures.note(error)
             return

@@ -7,11 +7,11 @@ answer, settles the authorization accordingly (docs/decisions/0036).
 import asyncio
 from asyncio import Task
 from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic
 from typing import Final
 
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.messaging.timeout_reversals import DETAIL
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
@@ -69,7 +69,7 @@ class Deadlines:
         bounds = self._clock.bounds
         if bounds is None:
             _withdraw(submission, _TIME_UNKNOWN)
-        elif bounds.passed_from(decide_by) > monotonic():
+        elif bounds.passed_from(decide_by) > elapsed_s():
             submission.report_by = bounds.reached_from(decide_by) - _MARGIN_S
             self._wait(submission, submission.report_by)
 
@@ -98,14 +98,14 @@ class Deadlines:
             await asyncio.wait(self._settling)
 
     def _wait(self, submission: Submission, until: float) -> None:
-        delay_s = min(until - monotonic(), _TIMER_LIMIT_S)
+        delay_s = min(until - elapsed_s(), _TIMER_LIMIT_S)
         timer = asyncio.get_running_loop().call_later(delay_s, self._expire, submission, until)
         submission.outcome.add_done_callback(lambda _: timer.cancel())
 
     def _expire(self, submission: Submission, until: float) -> None:
         if submission.outcome.done():
             return
-        if until - monotonic() > _TIMER_LIMIT_S / 2:
+        if until - elapsed_s() > _TIMER_LIMIT_S / 2:
             self._wait(submission, until)
         else:
             task = asyncio.create_task(self._end(submission))
@@ -189,7 +189,7 @@ def late_approvals(
     submissions: Sequence[Submission | MalformedSubmission], results: Sequence[Outcome]
 ) -> list[tuple[int, Submission]]:
     """Return the approvals among `results` whose deadline has passed, with their places."""
-    now = monotonic()
+    now = elapsed_s()
     return [
         (place, submission)
         for place, (submission, outcome) in enumerate(zip(submissions, results, strict=True))

@@ -1,13 +1,13 @@
 """Looks up outcomes in PostgreSQL whose replies are late, or cannot arrive."""
 
 import asyncio
-from time import monotonic
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.engine import outcomes as recorded_outcomes
 from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.pending import PendingOutcomes
@@ -46,7 +46,7 @@ class OutcomeLookup:
     async def poll(self) -> None:
         """Wait a moment, then look up what is overdue."""
         await asyncio.sleep(self._interval_s())
-        began = monotonic()
+        began = elapsed_s()
         self._pending.forget_abandoned()
         patience_s = self._patience_s()
         is_suspicious = began - self._lost_at < _LOSS_LASTS_S and patience_s > 0
@@ -65,7 +65,7 @@ class OutcomeLookup:
             database_failures.note(error)
             return
         finally:
-            self._look_s = monotonic() - began
+            self._look_s = elapsed_s() - began
         DATABASE.succeeded()
         # After a short time, the reply may only be late.
         if self._pending.resolve(outcomes.items()) and patience_s > 0 and not is_suspicious:
@@ -84,6 +84,6 @@ class OutcomeLookup:
         """
         if not self._redis.is_available:
             return 0.0
-        if monotonic() - self._pending.last_reply_at < _PATIENCE_S:
+        if elapsed_s() - self._pending.last_reply_at < _PATIENCE_S:
             return _PATIENCE_UNDER_LOAD_S
         return _PATIENCE_S

@@ -59,7 +59,7 @@ class Submission:
     platform_id: Id | None  # None: the operator, who may use every card.
     lane: Lane
     outcome: "Future[Outcome]"
-    report_by: float | None = None  # Of an approval, on the clock of `monotonic`.
+    report_by: float | None = None  # Of an approval, on the clock of `elapsed_s`.
     message: Message | None = None  # Once it is being written.
     is_withdrawn: bool = False  # It must not be written any more.
     span: "InboxSpan | None" = None  # Of the write, which the events of one call share.

@@ -5,10 +5,10 @@ from asyncio import Future
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any, Final
 
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.errors import as_unavailable
@@ -24,10 +24,10 @@ _LOOK_UP_AGAIN_S: Final = 0.05
 class _Pending:
     message: Message
     outcome: "Future[Outcome]"
-    report_by: float | None  # Of an approval, on the clock of `monotonic`.
+    report_by: float | None  # Of an approval, on the clock of `elapsed_s`.
     look_up_at: float  # Whatever the patience; on the same clock.
     is_accepted: bool = False  # Its commit is known; until then the record cannot answer for it.
-    checked_at: float = field(default_factory=monotonic)  # When submitted, then last looked up.
+    checked_at: float = field(default_factory=elapsed_s)  # When submitted, then last looked up.
 
 
 class PendingOutcomes:
@@ -36,7 +36,7 @@ class PendingOutcomes:
     def __init__(self) -> None:
         self._pending: Final[dict[Id, _Pending]] = {}
         self._reply_arrived: Final = asyncio.Event()
-        self.last_reply_at = 0.0  # On the clock of `monotonic`.
+        self.last_reply_at = 0.0  # On the clock of `elapsed_s`.
 
     def __bool__(self) -> bool:
         return bool(self._pending)
@@ -48,7 +48,7 @@ class PendingOutcomes:
 
         An approval that arrives after `report_by` is not an outcome any more.
         """
-        look_up_at = _look_up_at(monotonic(), report_by)
+        look_up_at = _look_up_at(elapsed_s(), report_by)
         self._pending[message.id] = _Pending(message, outcome, report_by, look_up_at)
 
     def accepted(self, messages: Iterable[Message]) -> None:
@@ -60,7 +60,7 @@ class PendingOutcomes:
 
     def resolve(self, outcomes: Iterable[tuple[Id, Outcome]]) -> bool:
         """Set the futures of `outcomes`; return whether any of them was waited for."""
-        now, before = monotonic(), len(self._pending)
+        now, before = elapsed_s(), len(self._pending)
         for message_id, outcome in outcomes:
             pending = self._pending.get(message_id)
             if pending is None:
@@ -73,7 +73,7 @@ class PendingOutcomes:
 
     def note_reply(self) -> None:
         """Note that a reply has arrived, which ends `wait_for_reply`."""
-        self.last_reply_at = monotonic()
+        self.last_reply_at = elapsed_s()
         self._reply_arrived.set()
 
     async def wait_for_reply(self, timeout_s: float) -> None:
@@ -90,7 +90,7 @@ class PendingOutcomes:
         bulk lane keep a tenth free; of each those that were not looked up for longest. So what
         cannot be decided delays no others.
         """
-        now = monotonic()
+        now = elapsed_s()
         due: list[_Pending] = []
         live: list[_Pending] = []
         bulk: list[_Pending] = []
