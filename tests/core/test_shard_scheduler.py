@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from tests.waiting import limit_s
@@ -85,7 +87,7 @@ def test_a_live_shard_never_waits_for_bulk_shards() -> None:
     assert slow.calls == [(Lane.BULK, [1]), (Lane.LIVE, [1])]
 
 
-def test_a_file_rests_between_its_batches_while_callers_wait_for_decisions() -> None:
+def test_a_file_rests_between_its_batches_while_callers_wait_for_authorizations() -> None:
     """Its batches kept the processors busy that authorizations of others need."""
     now = 100.0
     rests: list[float] = []
@@ -98,25 +100,26 @@ def test_a_file_rests_between_its_batches_while_callers_wait_for_decisions() -> 
             scheduler.run(Lane.BULK, [2])
             assert len(calls) == before, "no thread takes the place of one that rests"
 
-    def step(lane: Lane, _: Sequence[int]) -> Sequence[int]:
+    def step(lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         nonlocal now
         calls.append(lane)
-        now += 0.02 * len(calls)
+        now += 0.02
+        scheduler.note_decided(lane, is_awaited=shards != [9])
         return []
 
     scheduler = ShardScheduler(step, threads=ONE_EACH, clock=lambda: now, rest=rest)
-    for lane in (Lane.LIVE, Lane.BULK):
-        scheduler.run(lane, [1])
-    assert rests == [], "no caller waits"
+    scheduler.run(Lane.LIVE, [9])  # A canary.
+    scheduler.run(Lane.BULK, [1])
+    scheduler.run(Lane.BULK, [1])
+    assert rests == [], "no caller waits but those of the file"
 
-    scheduler.note_awaited()
     scheduler.run(Lane.LIVE, [1])
     scheduler.run(Lane.BULK, [1])
     now += 1.0
     scheduler.run(Lane.BULK, [1])
 
-    assert calls[2:] == [Lane.LIVE, Lane.BULK, Lane.BULK, Lane.BULK]
-    assert rests == [0.05, 0.05], "not longer than 50 ms"
+    assert calls[3:] == [Lane.LIVE, Lane.BULK, Lane.BULK, Lane.BULK]
+    assert rests == pytest.approx([0.02, 0.02]), "as long as the batches took"
 
 
 def test_an_unfinished_shard_is_taken_again_after_those_announced_meanwhile() -> None:

@@ -213,17 +213,18 @@ class EventWorker:
         if not self._watch.is_clock_right:
             return []  # When the clock is correct again, the watch wakes the sweeper.
         try:
-            return self._engine.step(lane, shards, partial(self._committed, time_ns()))
+            return self._engine.step(lane, shards, partial(self._committed, lane, time_ns()))
         except UnavailableError as error:
             DATABASE.failed(error.__cause__ or error)  # The sweeper tries again.
             return []
 
-    def _committed(self, began_ns: int, decided: list[Decided]) -> None:
+    def _committed(self, lane: Lane, began_ns: int, decided: list[Decided]) -> None:
         self._pace.decided()
         # Replies first: callers wait for them.
         self._replies.send(decided)
-        if any(each.message.reply_to for each in decided):
-            self._scheduler.note_awaited()
+        self._scheduler.note_decided(
+            lane, is_awaited=any(each.message.reply_to for each in decided)
+        )
         if spans.is_active():  # Before the sender is woken, which asks for the traces.
             hints.keep(self._best_effort, spans.decided(decided, began_ns))
         self._webhooks.wake_dispatch()

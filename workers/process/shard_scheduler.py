@@ -30,7 +30,7 @@ class ShardScheduler:
     in many small batches. Each lane uses only a few threads; they take further shards next. So
     load makes batches larger, and a file never keeps an authorization waiting for a thread.
 
-    While callers wait for decisions of this process, a thread rests after each batch of a file for
+    While callers wait for decisions of the live lane, a thread rests after each batch of a file for
     as long as it took, 50 ms at most: a batch keeps a processor of this process and one of
     PostgreSQL busy.
     """
@@ -82,9 +82,13 @@ class ShardScheduler:
                 finally:
                     self._leave(lane)
 
-    def note_awaited(self) -> None:
-        """Note that a decision was made for which a caller waited."""
-        self._awaited_at = self._clock()
+    def note_decided(self, lane: Lane, *, is_awaited: bool) -> None:
+        """Note that messages of `lane` were decided, and whether a caller waits for any of them.
+
+        A file has a caller as well, who would not notice a rest.
+        """
+        if lane is Lane.LIVE and is_awaited:
+            self._awaited_at = self._clock()
 
     def prove_progress(self) -> None:
         """Return, unless the threads wait for each other: nothing waits while it has the lock."""
