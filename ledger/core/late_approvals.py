@@ -56,7 +56,7 @@ class Claim(NamedTuple):
 def claims(
     late: Iterable[LateApproval], reversals: Iterable[NetworkReversal]
 ) -> list[tuple[LateApproval, Claim]]:
-    """Return what of each of `late` is taken back by `reversals`, in the order of their settlement.
+    """Return what `reversals` take back of each of `late`, in the order of their timeout reversals.
 
     A network reversal names no authorization. It belongs to one of the approvals that it follows
     and that had no timeout reversal before it; each minor unit belongs to one of them only, so that
@@ -84,7 +84,7 @@ class _Unclaimed:
         self._are_refunds: list[bool] = []
 
     def add(self, reversal: NetworkReversal) -> None:
-        """Add `reversal`, the latest so far."""
+        """Add `reversal`, the latest so far; the reversal of a refund takes refunds away."""
         if reversal.amount > 0:
             self._sequences.append(reversal.sequence)
             self._amounts.append(reversal.amount)

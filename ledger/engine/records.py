@@ -137,8 +137,8 @@ class EventAmount(NamedTuple):
 class LateHistory:
     """The late approvals of a card transaction, and what came after them.
 
-    `approved_at` has those without a timeout reversal yet: the sequence of their first event, by
-    message. `events` have none of timeout reversals. `clearings` are messages of final clearings
+    `approved_at` has those without a timeout reversal, by message: the sequence of the first event.
+    `events` have none of timeout reversals. `clearings` are messages of final clearings
     that no timeout reversal has taken back: some of them, or all.
     """
 

@@ -29,6 +29,7 @@ from cardledger.ledger.engine.records import SuspenseItem
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.database_clock import Reading
+from cardledger.schema.wire.network_events import EventType
 from cardledger.schema.wire.outcomes import OutcomeType
 
 
@@ -91,17 +92,24 @@ class SnapshotReader:
             for key in timed_out
             if (found := outcomes.get(key)) and found.outcome == OutcomeType.APPLIED
         ]
-        late_keys = card_transaction_keys_of(late)
-        reversed_in = [
-            each.identity.id for each in roll_ups if late_keys and each.identity.key in late_keys
-        ]
+        approved_keys = {row.key for row in approved}
+        cleared = card_transaction_keys_of(
+            each
+            for each in late
+            if each.body.get("type") == EventType.FINANCIAL_AUTHORIZATION
+            and (key_of(each) in approved_keys or key_of(each) not in outcomes)
+        )
         expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
         snapshot = BatchSnapshot(
             outcomes=outcomes,
             reversals=reads.reversals(
                 connection, messages, outcomes, self._key, any_waits=books.has_reversals
             ),
-            late_histories=timeout_reversal_reads.late_histories(connection, approved, reversed_in),
+            late_histories=timeout_reversal_reads.late_histories(
+                connection,
+                approved,
+                [each.identity.id for each in roll_ups if cleared and each.identity.key in cleared],
+            ),
             cards=cards_of(),
             accounts=accounts,
             roll_ups=roll_ups + expecting,

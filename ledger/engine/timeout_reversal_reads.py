@@ -3,6 +3,7 @@
 Read only by the batches that have such reversals; mostly none does.
 """
 
+from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -26,9 +27,9 @@ from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
 _EVENTS_BEFORE: Final = 1_000
-"""So many events before an approval, others are looked for that were late as well."""
+"""How far before the oldest approval of a batch other late approvals are looked for, in events."""
 
-# What takes an authorization back, or states the total anew.
+# What takes an authorization back, undoes that, or states the total anew.
 _KINDS: Final = [
     KINDS[event]
     for event in (
@@ -55,7 +56,8 @@ _APPROVED_AT: Final = """
 _REVERSED: Final = f"""
     SELECT e.card_transaction_id, e.kind, e.amount, e.sequence, r.sequence, EXISTS (
         SELECT FROM card_transaction_events c
-        WHERE c.card_transaction_id = e.card_transaction_id AND c.sequence > e.sequence
+        WHERE c.card_transaction_id = e.card_transaction_id
+            AND c.sequence BETWEEN e.sequence AND r.sequence
             AND c.message_id = e.message_id AND c.kind = 'CLEARED'
     )
     FROM unnest(%s, %s) AS o (subject_id, since)
@@ -103,39 +105,36 @@ _FINAL_CLEARINGS: Final = f"""
 def late_histories(
     connection: Connection[Any],
     approved: Collection[OutcomeRow],
-    card_transaction_ids: Collection[Id],
+    cleared: Collection[Id],
 ) -> dict[Id, LateHistory]:
-    """Return what has become of the late approvals of `card_transaction_ids`, by each of these.
+    """Return what has become of late approvals, by card transaction.
 
-    `approved` are the outcomes of those that the batch reverses, where an earlier batch made them.
-    An approval begins with its first event, not after the sequence of its outcome: parked messages
-    that its event has freed come before that. Of the final clearings, there is one more than the
-    batch reverses, so that one is left when it takes back all of the others.
+    `approved` are the outcomes of those that the batch reverses, where an earlier batch made them;
+    `cleared` are the card transactions of financial ones. An approval begins with its first event,
+    not after the sequence of its outcome: parked messages that its event has freed come before
+    that. Of final clearings, there is one more than the batch reverses, so that one is left when it
+    takes back all of the others.
     """
-    found = {each: LateHistory() for each in card_transaction_ids}
-    if not found:
-        return found
-    _read_reversals(connection, approved, found)
-    rows = connection.execute(_FINAL_CLEARINGS, [pg_arrays.uuids(found), len(approved) + 1])
-    for card_transaction_id, message_id in rows:
-        found[card_transaction_id].clearings.add(message_id)
+    found: dict[Id, LateHistory] = defaultdict(LateHistory)
+    if approved:
+        _read_reversals(connection, approved, found)
+    if cleared:
+        rows = connection.execute(_FINAL_CLEARINGS, [pg_arrays.uuids(cleared), len(approved) + 1])
+        for card_transaction_id, message_id in rows:
+            found[card_transaction_id].clearings.add(message_id)
     return found
 
 
 def _read_reversals(
     connection: Connection[Any], approved: Collection[OutcomeRow], found: dict[Id, LateHistory]
 ) -> None:
-    keys = [(row.subject_id, row.message_id) for row in approved if row.subject_id in found]
-    if not keys:
-        return
+    keys = [(row.subject_id, row.message_id) for row in approved]
     for key, message_id, approved_at in connection.execute(
         _APPROVED_AT, pg_arrays.columns(keys, "uuid", "uuid")
     ):
         found[key].approved_at[message_id] = approved_at
     since = [
-        (key, min(history.approved_at.values()) - _EVENTS_BEFORE)
-        for key, history in found.items()
-        if history.approved_at
+        (key, min(history.approved_at.values()) - _EVENTS_BEFORE) for key, history in found.items()
     ]
     places = pg_arrays.columns(since, "uuid", "int4")
     for key, kind, amount, approved_at, reversed_at, has_cleared in connection.execute(

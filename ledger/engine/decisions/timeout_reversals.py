@@ -165,7 +165,10 @@ class TimeoutReversals:
         return commands.Reverse(amount=left.authorized)
 
     def _history(self, card_transaction_id: Id) -> LateHistory:
-        """Return the history of a card transaction with what this batch has added to it."""
+        """Return the history of a card transaction with what this batch has added to it.
+
+        Without its clearings; its approvals are all that this batch has made or reverses.
+        """
         known = self._changes.snapshot.late_histories.get(card_transaction_id) or LateHistory()
         approved_at: dict[Id, int] = {}
         events = [*known.events]
@@ -179,7 +182,6 @@ class TimeoutReversals:
             approved_at=approved_at | known.approved_at,
             reversed=[*known.reversed, *self._late[card_transaction_id]],
             events=events,
-            clearings=known.clearings,
         )
 
     def _others_cleared(self, card_transaction_id: Id, message_id: Id) -> bool:
@@ -206,11 +208,11 @@ class _Left(NamedTuple):
 
 
 def _left(late: LateApproval, history: LateHistory) -> _Left:
-    """Return what is left of `late`.
+    """Return what is left of the approval `late`.
 
-    A network reversal that follows it counts as one of it, also when it came first and was parked,
-    so that this one never takes back what another has added, unless it belongs to an approval that
-    was reversed before.
+    A network reversal that follows the approval belongs to it, also when the reversal came first
+    and was parked: a timeout reversal never takes back what another authorization has added. Not
+    so where it belongs to another late approval (`claims`).
     """
     ends = _CREDIT_SUPERSEDED if late.kind is ApprovalKind.CREDIT else _SUPERSEDED
     superseded_at = max(
@@ -243,7 +245,8 @@ def _settled_as(message: Message, authorization: Message, back: int) -> Message:
     """Return `message` on the day of the network on which `authorization` settled.
 
     `back`, in minor units, is what of it is given back. So nothing is left of it on that day, and
-    its part of the interchange is not earned. The references stay those of the authorization: to
+    its part of the interchange is not earned, unless a network reversal of another day belongs to
+    it. The references stay those of the authorization: to
     the network, this is no movement that a line of its file could be about.
     """
     settlement = settlement_of(authorization.body)
