@@ -1,4 +1,4 @@
-"""Lists for an operator, of all platforms: card transactions, and those that are due."""
+"""Lists for an operator, of all platforms: card transactions, and open exceptions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -211,7 +211,7 @@ EXCEPTIONS_DUE: Final = _gauge(
 )
 EXCEPTIONS_OWED: Final = _gauge(
     "cardledger_exceptions_owed_minor_units",
-    "What of it the network has taken, in minor units of the currency; the rest is for holds.",
+    "What the network has taken of what is due, in minor units; the rest is for holds.",
     _EVENTS,
     "currency",
 )

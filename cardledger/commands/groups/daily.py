@@ -110,7 +110,7 @@ def exceptions(
 ) -> None:
     """List card transactions for which money is due, oldest first.
 
-    With the event since which each does, and the sums of all by currency and age.
+    With the event since which it is, and the sums of all by currency and age.
     """
     from cardledger.commands.daily import exceptions as command
 
