@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError, ProgrammingError
+from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import sync_engine
@@ -166,6 +167,38 @@ def test_what_cannot_be_deleted_keeps_nothing_else(
         keeper(senders).run()
 
     assert deleted == ["keys"]
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (OperationalError("DELETE", None, Exception("connection refused")), 0),
+        (ProgrammingError("DELETE", None, Exception("permission denied")), 1),
+    ],
+    ids=["an outage", "a missing right"],
+)
+def test_a_further_error_is_logged_once_and_one_of_an_outage_is_not(
+    senders: Engine, monkeypatch: pytest.MonkeyPatch, error: Exception, lines: int
+) -> None:
+    """Each run of an outage logged two lines, twice a second."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for module, name in (
+        (retention, "delete_old"),
+        (retention, "delete_expired_credentials"),
+        (signing_keys, "delete_ended"),
+    ):
+        monkeypatch.setattr(module, name, fail)
+    pages = keeper(senders)
+
+    with capture_logs() as logged:
+        for _ in range(3):
+            with pytest.raises(type(error)):
+                pages.run()
+
+    assert len(logged) == lines
 
 
 def test_a_run_deletes_more_after_one_that_was_not_enough(

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 from sqlalchemy import Engine
 
-from cardledger.ledger.storage.engines import message_of
+from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.ledger.webhooks import retention, signing_keys
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
@@ -46,6 +46,7 @@ class Retention:
         # Up to where deliveries were looked at, and when that began.
         self._after = retention.FIRST
         self._began_at = -math.inf
+        self._logged: set[str] = set()  # Errors of the last run behind its first one.
         self._stopping: Final = Event()
         self._task: Final = PeriodicTask("retention", self.run, every_s=EVERY_S)
 
@@ -62,7 +63,8 @@ class Retention:
     def run(self) -> bool:
         """Delete what is due, within the bounds of a run; the next run goes on.
 
-        What cannot be deleted, as without a right of the schema, keeps nothing else.
+        What cannot be deleted, as without a right of the schema, keeps nothing else. The task logs
+        the first error; a further one is logged here, once however often it is repeated.
         """
         errors: list[Exception] = []
         for part in (self._delete_deliveries, self._delete_keys, self._delete_credentials):
@@ -70,8 +72,11 @@ class Retention:
                 part()
             except Exception as error:  # noqa: BLE001 - raised once the others are done
                 errors.append(error)
-        for other in errors[1:]:
-            _log.error("old rows not deleted", error=message_of(other))
+        # Of an outage, the task's own line is enough.
+        others = {message_of(error) for error in errors[1:] if not is_unable(error)}
+        for message in others - self._logged:
+            _log.error("old rows not deleted", error=message)
+        self._logged = others
         if errors:
             raise errors[0]
         return False
