@@ -9,16 +9,7 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from cardledger.ledger.core.events import (
-    AuthorizationAdjusted,
-    AuthorizationCancelled,
-    AuthorizationExpired,
-    AuthorizationReversed,
-    ClearingReversed,
-    CreditAdjusted,
-    Refunded,
-    RefundReversed,
-)
+from cardledger.ledger.core import events
 from cardledger.ledger.core.late_approvals import ApprovalKind, LateApproval
 from cardledger.ledger.engine.records import EventAmount, LateHistory, OutcomeRow
 from cardledger.ledger.messaging import timeout_reversals
@@ -33,14 +24,14 @@ _EVENTS_BEFORE: Final = 1_000
 _KINDS: Final = [
     KINDS[event]
     for event in (
-        AuthorizationAdjusted,
-        AuthorizationCancelled,
-        AuthorizationExpired,
-        AuthorizationReversed,
-        ClearingReversed,
-        CreditAdjusted,
-        Refunded,
-        RefundReversed,
+        events.AuthorizationAdjusted,
+        events.AuthorizationCancelled,
+        events.AuthorizationExpired,
+        events.AuthorizationReversed,
+        events.ClearingReversed,
+        events.CreditAdjusted,
+        events.Refunded,
+        events.RefundReversed,
     )
 ]
 
