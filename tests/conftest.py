@@ -61,7 +61,7 @@ gc_tuning.relax()  # As in the processes of the system.
 # How many examples Hypothesis tries: HYPOTHESIS_PROFILE=nightly many (NIGHTLY_EXAMPLES), brief few.
 _PATIENT = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
-    "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_PATIENT
+    "ci", max_examples=100, deadline=None, print_blob=True, suppress_health_check=_PATIENT
 )
 settings.register_profile("brief", parent=settings.get_profile("ci"), max_examples=50)
 settings.register_profile(

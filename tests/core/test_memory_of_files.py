@@ -10,10 +10,10 @@ from tests import reading
 from tests.system.support import environment
 from tests.waiting import limit_s
 
-FEW: Final = 20_000
-MANY: Final = 200_000
+FEW: Final = 10_000
+MANY: Final = 100_000
 KIB: Final = 4_096
-"""One line more takes nothing: 180,000 of them, kept, are 20 MiB and more."""
+"""One line more takes nothing: 90,000 of them, kept, are 10 MiB and more."""
 
 
 def peak_of(name: str, count: int) -> int:

@@ -342,14 +342,10 @@ def test_the_patch_that_takes_the_walls_out_applies() -> None:
     )
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_a_revision_is_compared_with_itself(
-    capsys: pytest.CaptureFixture[str], *, alone: bool
-) -> None:
-    root = Path(compare.__file__).parent.parent
-    path = f"{root}:{root / 'client'}"
+def test_a_revision_is_compared_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    path = path_of_the_sources()
 
-    figures = compare.measured([path, path], ("engine", "0.1", "20"), 2, alone=alone)
+    figures = compare.measured([path, path], ("engine", "0.1", "20"), 2, alone=False)
     compare.show(["before", "after"], figures)
 
     assert set(figures[0]) == {
@@ -362,3 +358,15 @@ def test_a_revision_is_compared_with_itself(
     printed = capsys.readouterr().out
     assert "before" in printed
     assert "ratio 1.000 (quartiles 1.000 to 1.000)" in printed
+
+
+def test_a_revision_is_measured_in_a_process_of_its_own() -> None:
+    [figures] = compare.measured([path_of_the_sources()], ("engine", "0.1", "20"), 1, alone=True)
+
+    assert len(figures) == 4
+    assert all(len(values) == 1 for values in figures.values())
+
+
+def path_of_the_sources() -> str:
+    root = Path(compare.__file__).parent.parent
+    return f"{root}:{root / 'client'}"

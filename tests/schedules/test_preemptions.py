@@ -21,7 +21,7 @@ PREEMPTIONS: Final = st.dictionaries(st.integers(0, 40), st.integers(0, 2), max_
 def search(check: Check) -> None:
     """Call `check` with schedules until Hypothesis has tried enough of them."""
 
-    @settings(max_examples=settings().max_examples // 15)
+    @settings(max_examples=max(20, settings().max_examples // 15))
     @given(preemptions=PREEMPTIONS)
     def play(preemptions: dict[int, int]) -> None:
         check(preemptions)

@@ -79,8 +79,8 @@ def test_every_page_of_the_console_is_measured_beside_authorizations(
     monkeypatch.setattr(console, "_EXCEPTIONS", 10)
     monkeypatch.setattr(console, "_DELIVERIES", 120)
     monkeypatch.setattr(console, "_RATE", 20)
-    monkeypatch.setattr(console, "_PAGES_A_SECOND", 20.0)
-    monkeypatch.setattr(console, "_PAGES_OF_TWO_A_SECOND", 10.0)
+    monkeypatch.setattr(console, "_PAGES_A_SECOND", 8.0)
+    monkeypatch.setattr(console, "_PAGES_OF_TWO_A_SECOND", 4.0)
 
     figures = list(
         console.measure(running, events=1_000, rounds=1, progress=lambda _: None, visits=1)
