@@ -18,10 +18,13 @@ from cardledger.schema.wire.common import CRYPTO, amount, public_id, rfc3339
 from cardledger.schema.wire.customers.accounts import InternalAccountResource
 
 ACTIVE: Final = "ACTIVE"
-"""The only status in which an account pays, or may fund a card."""
+"""The only status in which an account pays what is asked of it, or may fund a card.
+
+What has happened at the network is recorded on an account of any status, and paid from its balance.
+"""
 
 CLOSED: Final = "CLOSED"
-"""The status of an account that neither pays nor receives any more."""
+"""The status of an account whose customer was deleted: no payment leaves it or arrives any more."""
 
 ACCOUNT_LIMIT: Final = 100
 """The most accounts a customer may have: a batch locks all of them."""

@@ -276,6 +276,23 @@ def test_a_customer_whose_balance_is_spent_can_be_deleted(api: Api) -> None:
     assert ok(api.get(f"/transactions/{bought['id']}"))["status"] == "SETTLED"
 
 
+def test_a_refund_after_the_deletion_pays_its_reversal(api: Api) -> None:
+    card = api.active_card(balance=5_000)
+    bought = api.authorize(card["id"], 5_000)
+    api.clear(card["id"], bought["id"], 5_000)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
+    ok(api.delete(f"/customers/{card['cardholderId']}"))
+    parent = {"cardTransactionId": bought["id"]}
+
+    refunded = ok(api.simulate(card["id"], "return", parent | {"amount": 5_000}))
+    reversed_ = ok(api.simulate(card["id"], "return_reversal", parent))
+
+    account = ok(api.get(f"/internal-accounts/{card['fundingSources'][0]}"))
+    assert (refunded["status"], reversed_["status"]) == ("REFUNDED", "SETTLED")
+    assert account["status"] == "CLOSED"
+    assert [account[name]["amount"] for name in ("balance", "heldAmount", "owedAmount")] == [0] * 3
+
+
 def test_no_balance_remains_with_a_customer_that_is_deleted_concurrently(api: Api) -> None:
     for _ in range(10):
         customer = api.customer()

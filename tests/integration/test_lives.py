@@ -602,6 +602,51 @@ def test_closing_a_card_in_the_batch_of_its_purchases_is_the_same(
     assert (found[0]["held"], found[0]["owed"], found[0]["balance"]) == (0, 0, 75)
 
 
+def test_what_is_refunded_to_a_closed_account_pays_what_the_network_takes_back(
+    world: World, platform: Id
+) -> None:
+    life = Life(world, platform, 5_000)
+    life.submit("CLEARING", 5_000)
+    close_account(life)
+
+    life.submit("RETURN", 5_000)
+    asked = life.submit("AUTHORIZATION", 100, "T2")
+    assert asked.outcome is OutcomeType.DECLINED
+    assert (life.balance, life.owed) == (5_000, 0)
+    back = life.submit("RETURN_REVERSAL", 5_000)
+    assert state(back).status is Status.SETTLED
+    assert (life.balance, life.owed) == (0, 0)
+
+
+def test_what_is_refunded_to_a_closed_account_pays_a_late_clearing(
+    world: World, platform: Id
+) -> None:
+    life = Life(world, platform, 5_000)
+    life.submit("CLEARING", 5_000)
+    close_account(life)
+
+    life.submit("RETURN", 5_000)
+    life.submit("CLEARING", 3_000, "T2")
+    assert (life.balance, life.owed) == (2_000, 0)
+    life.submit("CLEARING", 3_000, "T3")
+    assert (life.balance, life.owed) == (2_000, 3_000)
+    life.submit("RETURN", 1_000, "T2")
+    assert (life.balance, life.owed) == (0, 0)
+
+
+def close_account(life: Life) -> None:
+    """Close the card and its account, as the deletion of their customer requires and does."""
+    life.close_card()
+    life.model.card_state = "CLOSED"
+    life.world.connection.execute(
+        "UPDATE cards SET state = 'CLOSED' WHERE id = %s", [life.cardholder.card_id]
+    )
+    life.world.connection.execute(
+        "UPDATE internal_accounts SET status = 'CLOSED' WHERE id = %s",
+        [life.cardholder.account_id],
+    )
+
+
 # --- debts --------------------------------------------------------------------------------------
 
 

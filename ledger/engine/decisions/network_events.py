@@ -184,10 +184,13 @@ class NetworkEvents:
         raise AssertionError(f"no command for messages of type {body['type']}")
 
     def pullable(self, context: CardTransactionContext) -> int:
-        """Return what a pull after a clearing may take from the funding account."""
-        account = context.account
+        """Return what the funding account has for what has happened at the network.
+
+        Of any status, as recovery does: a closed account keeps what is refunded to it, and the
+        network may take that back.
+        """
         refused = self._rail.refuses_pull(context.roll_up.identity)
-        return 0 if refused or account.status != accounts.ACTIVE else account.balance
+        return 0 if refused else context.account.balance
 
     # --- the card transaction of a message -------------------------------------------------
 
