@@ -353,6 +353,8 @@ async def _credit(
         **await simulated_amounts.billed(call, card, body),
         "merchant": body.merchant,
         "occurredAt": call.now(),
+        # Its token is new. What is rejected is refused to the caller, and has not happened.
+        "expectedSequence": 0,
     }
     return await _submit(call, card_id, event)
 
@@ -386,7 +388,7 @@ async def _apply(  # noqa: PLR0913, PLR0917 - the parent and the event
         "issuerTransactionToken": parent.issuer_transaction_token,
         "currency": card.currency,
         "occurredAt": call.now(),
-        # What was checked here must still hold when the engine decides.
+        # What was checked here must still hold when the engine decides; else it has not happened.
         "expectedSequence": parent.sequence,
         **fields,
     }

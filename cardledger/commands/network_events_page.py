@@ -239,7 +239,8 @@ authorization was malformed and its reversal was not.
 ## Rejected events
 
 A rejected event is not applied. It is kept as it was received, with its reason, and what it has
-moved at the network stands in [suspense](finance.md#suspense). Of a malformed event above 4,096
+moved at the network stands in [suspense](finance.md#suspense). An event with `expectedSequence` has
+moved nothing when it is rejected: its sender accepts that. Of a malformed event above 4,096
 bytes only the main fields are kept and, as `truncated`, the size, the SHA-256 and the beginning of
 its JSON; it cannot be retried.
 `cardledger rejections list` and `GET /rejections` list rejections, newest first;

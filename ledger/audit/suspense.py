@@ -1,7 +1,8 @@
 """The audit of suspense: items against their entries, and messages against items.
 
 Which money a rejected text has moved is read by the rule of the engine; everything else is compared
-in SQL. A rejection that is already decided, repeated or about to be booked needs no item.
+in SQL. A rejection that is already decided, repeated or about to be booked needs no item, nor does
+one that its sender accepts, which may have an item of an earlier release.
 Source: docs/decisions/0067-suspense.md
 """
 

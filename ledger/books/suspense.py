@@ -4,7 +4,8 @@ The network does not wait for us: a clearing that is rejected, or a reversal tha
 moved money all the same. It is booked as if it had been applied, with SUSPENSE in the place of the
 card's accounts; so what is about a credit stands under the type that names its direction.
 FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network is told so, so
-nothing has moved.
+nothing has moved. So is what was rejected of a sender that has given `expectedSequence`: it accepts
+a rejection, so that is the answer, as it is to a simulator.
 
 What a bank returns of a payout whose customer was deleted meanwhile stands there, too: its account
 is closed. People resolve it, once they have paid it outside the ledger.
@@ -65,10 +66,19 @@ def money_in(body: object) -> NetworkMoney | None:
         return None
 
 
+def money_of_rejected(body: object) -> NetworkMoney | None:
+    """Return the money that the event `body`, any JSON that was rejected, has moved all the same.
+
+    None where it cannot be read, or the sender accepts a rejection.
+    """
+    if isinstance(body, dict) and body.get("expectedSequence") is not None:
+        return None
+    return money_in(body)
+
+
 def money_in_text(text: str) -> NetworkMoney | None:
-    """Return the money that the event in `text` has moved; None where it cannot be read."""
-    body = event_in(text)
-    return None if body is None else money_in(body)
+    """Return the money that the rejected event in `text` has moved, as `money_of_rejected` does."""
+    return money_of_rejected(event_in(text))
 
 
 def event_in(text: str) -> dict[str, object] | None:

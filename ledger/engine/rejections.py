@@ -12,7 +12,7 @@ import structlog
 from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.books import calendars
-from cardledger.ledger.books.suspense import NetworkMoney, event_in, money_in
+from cardledger.ledger.books.suspense import NetworkMoney, event_in, money_of_rejected
 from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import reads, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
@@ -88,7 +88,7 @@ def money_of(records: Sequence[RejectionRecord]) -> dict[Id, NetworkMoney]:
     known: set[tuple[object, ...]] = set()
     for record in records:
         sent = event_in(record.body) or {}
-        money = money_in(sent)
+        money = money_of_rejected(sent)
         if money is None:
             continue
         sender = _sender(record, sent)

@@ -32,7 +32,8 @@ _TEXTS: Final[Mapping[str, int]] = {
     "occurredAt": 65,
 }
 _SETTLEMENT: Final[Mapping[str, int]] = {"network": 65, "settlementDate": 65}
-_AMOUNT_BITS: Final = 64
+_INTEGERS: Final = ("amount", "expectedSequence")
+_INTEGER_BITS: Final = 64
 
 
 def kept(text: str, event: Mapping[str, object]) -> str:
@@ -53,9 +54,10 @@ def kept(text: str, event: Mapping[str, object]) -> str:
 
 def _fields(event: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     yield from _texts(event, _TEXTS)
-    amount = event.get("amount")
-    if type(amount) is int and amount.bit_length() <= _AMOUNT_BITS:
-        yield "amount", amount
+    for name in _INTEGERS:
+        number = event.get(name)
+        if type(number) is int and number.bit_length() <= _INTEGER_BITS:
+            yield name, number
     settlement = event.get("settlement")
     if isinstance(settlement, Mapping) and (dates := dict(_texts(settlement, _SETTLEMENT))):
         yield "settlement", dates

@@ -217,13 +217,16 @@ class _NetworkEvent(Request):
             " acceptance."
         ),
     ] = None
-    # Real network events must not use it: they have happened, whatever the sequence is.
+    # Real network events must not use it: they have happened, whatever the sequence is, and a
+    # rejected one would be in no books (docs/decisions/0067).
     expected_sequence: Annotated[
         Annotated[int, Field(strict=True, ge=0)] | None,
         Field(
             description="For simulators and other senders that accept a rejection: the event is"
             " rejected as `OUTDATED` unless its card transaction is at this `sequence` (0: has no"
-            " events). Leave it out of events of a network."
+            " events). A rejected event with it has not happened, whatever the reason: nothing"
+            " stands in suspense. Leave it out of events of a network, and send what has happened"
+            " after all again without it."
         ),
     ] = None
 

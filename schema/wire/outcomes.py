@@ -112,7 +112,8 @@ REJECTION_SPECS: Final[Mapping[RejectionReason, RejectionSpec]] = {
     ),
     RejectionReason.OUTDATED: RejectionSpec(
         "The card transaction is not at `expectedSequence`.",
-        "Read the card transaction, decide again, and submit with its `sequence`.",
+        "Read the card transaction, decide again, and submit with its `sequence`; without it if the"
+        " event has happened at the network.",
     ),
     RejectionReason.KEY_REUSED: RejectionSpec(
         "Another event of this cardholder has the same source and reference.",

@@ -1,5 +1,6 @@
 """Simulators that ask without taking, and those that give."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from cardledger.api.routes import simulators
 from tests.api.support import Api, another_account, authorization, ok, refused
 
 CREDITS = (
@@ -338,7 +340,24 @@ def at_once(api: Api, card_id: str, name: str, body: dict[str, Any], times: int)
         return sorted(answer.status_code for answer in answers)
 
 
-def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) -> None:
+def of_network(owner_url: str, card: dict[str, Any]) -> tuple[int, int]:
+    """Return what is due to the network for `card`, and the number of its items of suspense."""
+    with psycopg.connect(owner_url) as connection:
+        [(due, items)] = connection.execute(
+            "SELECT coalesce(sum(CASE s.id WHEN e.credit_account_id THEN e.amount"
+            " ELSE -e.amount END), 0),"
+            " (SELECT count(*) FROM suspense_items WHERE customer_id = %(cardholder)s)"
+            " FROM entries e JOIN system_accounts s ON s.kind = 'NETWORK_SETTLEMENT'"
+            " AND s.id IN (e.debit_account_id, e.credit_account_id)"
+            " WHERE e.customer_id = %(cardholder)s",
+            {"cardholder": card["cardholderId"].removeprefix("Customer:")},
+        ).fetchall()
+    return due, items
+
+
+def test_what_may_happen_once_happens_once_however_many_ask_at_once(
+    api: Api, database_url: str
+) -> None:
     card = api.active_card(balance=50_000)
     parent = api.authorize(card["id"], 4000)
     whole = {"cardTransactionId": parent["id"], "amount": 4000}
@@ -354,10 +373,13 @@ def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) ->
     seen = ok(api.get(f"/transactions/{parent['id']}"))
     assert (seen["status"], seen["settlementSummary"]["totalAmount"]) == ("SETTLED", 4000)
     assert seen["refundSummary"] == {"count": 0, "totalAmount": 0}
+    assert of_network(database_url, card) == (4000, 0)
     assert ok(api.simulate(card["id"], "return", whole))["status"] == "REFUNDED"
 
 
-def test_clearings_of_one_card_transaction_at_once_are_all_posted(api: Api) -> None:
+def test_clearings_of_one_card_transaction_at_once_are_all_posted(
+    api: Api, database_url: str
+) -> None:
     card = api.active_card(balance=50_000)
     parent = api.authorize(card["id"], 4000)
     whole = {"cardTransactionId": parent["id"], "amount": 4000}
@@ -366,6 +388,50 @@ def test_clearings_of_one_card_transaction_at_once_are_all_posted(api: Api) -> N
 
     seen = ok(api.get(f"/transactions/{parent['id']}"))
     assert seen["settlementSummary"] == {"count": 6, "totalAmount": 24_000}
+    assert of_network(database_url, card) == (24_000, 0)
+
+
+def test_a_simulation_that_loses_has_moved_nothing(
+    api: Api, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = api.active_card(balance=50_000)
+    parent = api.authorize(card["id"], 4000)
+    api.clear(card["id"], parent["id"], 4000)
+    whole = {"cardTransactionId": parent["id"], "amount": 4000}
+    read = simulators._parent
+    others: list[int] = []
+
+    async def overtaken(*arguments: Any) -> Any:  # noqa: ANN401 - those of `_parent`
+        found = await read(*arguments)
+        if not others:
+            others.append(0)  # The one that wins comes here as well.
+            other = await asyncio.to_thread(api.simulate, card["id"], "return", whole)
+            others[0] = other.status_code
+        return found
+
+    monkeypatch.setattr(simulators, "_parent", overtaken)
+
+    refused(api.simulate(card["id"], "return", whole), 400, "INVALID_INPUT")
+
+    assert others == [200]
+    assert of_network(database_url, card) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["clearing", "financial_credit_authorization"])
+def test_a_simulation_beyond_the_range_of_a_total_has_moved_nothing(
+    api: Api, database_url: str, name: str
+) -> None:
+    card = api.active_card(balance=50_000)
+    parent = api.authorize(card["id"], 4000)
+    api.clear(card["id"], parent["id"], 4000)
+    bodies = {
+        "clearing": {"cardTransactionId": parent["id"], "amount": 2**63 - 1},
+        "financial_credit_authorization": authorization(2**63 - 1),
+    }
+
+    refused(api.simulate(card["id"], name, bodies[name]), 400, "AMOUNT_OUT_OF_RANGE")
+
+    assert of_network(database_url, card) == (4000, 0)
 
 
 def test_a_simulation_is_logged_with_its_event_and_its_card_transaction(api: Api) -> None:

@@ -13,6 +13,7 @@ from cardledger.ledger.books.suspense import (
     NetworkMoney,
     money_in,
     money_in_text,
+    money_of_rejected,
     suspense_entry,
     taken_back,
     type_of_credit,
@@ -68,9 +69,22 @@ def test_what_else_is_wrong_with_an_event_does_not_matter(amount: int) -> None:
     assert money_in(body) == NetworkMoney("CLEARING", CARD, amount)
 
 
+@pytest.mark.parametrize("sequence", [0, 3, -1, "3", False])
+def test_what_its_sender_accepts_to_be_rejected_has_moved_nothing(sequence: object) -> None:
+    body = event(expectedSequence=sequence)
+
+    assert money_of_rejected(body) is money_in_text(json.dumps(body)) is None
+    assert money_in(body) == NetworkMoney("CLEARING", CARD, 100)
+
+
+def test_null_is_an_absent_field() -> None:
+    assert money_of_rejected(event(expectedSequence=None)) == money_in(event())
+
+
 @given(json_values | st.dictionaries(st.sampled_from(["type", "cardId", "amount"]), json_values))
 def test_no_json_is_an_error(body: object) -> None:
     money_in(body)
+    money_of_rejected(body)
     money_in_text(json.dumps(body))
 
 

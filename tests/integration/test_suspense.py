@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import psycopg
 import pytest
@@ -13,11 +13,14 @@ from psycopg import errors
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.audit.verification import verify_in_transaction
+from cardledger.ledger.books.suspense import money_in
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine import rejections as kept
 from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.decisions import sources
 from cardledger.ledger.engine.decisions import suspense as decisions
+from cardledger.ledger.engine.parsing import RejectedError
 from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import inbox, rejections
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Owner
@@ -25,6 +28,7 @@ from cardledger.ledger.messaging.rejections import Filter
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
+from cardledger.schema.wire.outcomes import RejectionReason
 from cardledger.workers.client import parsing
 from cardledger.workers.process.mover import Mover
 from tests.databases import OwnRoles, as_role
@@ -146,18 +150,22 @@ def test_what_a_rejected_event_has_moved_stands_in_suspense_until_the_corrected_
 
 @pytest.mark.parametrize("kind", DUE)
 def test_a_retry_that_is_applied_takes_the_item_back(
-    world: World, engine: Engine, cardholder: Cardholder, kind: str
+    world: World,
+    engine: Engine,
+    cardholder: Cardholder,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = [
         world.clearing(cardholder, "T1", 900, final=False),
         world.event("RETURN", cardholder, "T1", 800),
     ]
     outcomes(world, engine, cardholder, *opened)
-    ahead = sequence(world, cardholder) + 2  # A pull and a clearing.
-    event = world.event(kind, cardholder, "T1", 300, expectedSequence=ahead)
-    assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
-    assert items(world, cardholder) == [(kind, 300, "REJECTED", "OUTDATED", True)]
-    outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 50, final=False))
+    event = world.event(kind, cardholder, "T1", 300)
+    with monkeypatch.context() as broken:
+        broken.setattr(sources, "check", fail)
+        assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
+    assert items(world, cardholder) == [(kind, 300, "REJECTED", "INTERNAL_ERROR", True)]
     [(key,)] = world.rows(
         "SELECT id FROM rejections WHERE customer_id = %s", cardholder.owner.customer_id
     )
@@ -167,12 +175,82 @@ def test_a_retry_that_is_applied_takes_the_item_back(
     decided = world.drain(engine, Lane.BULK)
 
     assert is_accepted
-    assert waiting == [(key, "OUTDATED", key)]
+    assert waiting == [(key, "INTERNAL_ERROR", key)]
     assert outcomes_of(decided) == ["APPLIED"]
-    assert items(world, cardholder) == [(kind, 300, "REJECTED", "OUTDATED", False)]
+    assert items(world, cardholder) == [(kind, 300, "REJECTED", "INTERNAL_ERROR", False)]
     assert world.rows("SELECT resolved_by FROM suspense_items WHERE id = %s", key) == [
         (decided[0].message.id,)
     ]
+    assert unapplied(world, cardholder) == []
+    check(world, cardholder)
+
+
+def fail(*_: object) -> NoReturn:
+    """Reject a message as what is quarantined is rejected."""
+    raise RejectedError(RejectionReason.INTERNAL_ERROR, "until the repair")
+
+
+@pytest.mark.parametrize("kind", DUE)
+def test_what_its_sender_accepts_to_be_rejected_has_moved_nothing(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder, kind: str
+) -> None:
+    opened = [
+        world.clearing(cardholder, "T1", 900, final=False),
+        world.event("RETURN", cardholder, "T1", 800),
+    ]
+    outcomes(world, engine, cardholder, *opened)
+    before = system_balances(world, cardholder)
+    at = sequence(world, cardholder)
+    late = world.event(kind, cardholder, "T1", 300, expectedSequence=at - 1)
+    in_euro = world.event(kind, cardholder, "T1", 300, expectedSequence=at, currency="EUR")
+    reused = late | {"reference": opened[0]["reference"]}
+
+    rejected = outcomes(world, engine, cardholder, late, late, in_euro, reused)
+    keep(world, platform, late | {"reference": "malformed", "final": 7})
+
+    assert rejected == ["REJECTED"] * 4
+    assert world.drain(engine, Lane.BULK) == []
+    assert items(world, cardholder) == unapplied(world, cardholder) == []
+    assert system_balances(world, cardholder) == before
+    check(world, cardholder)
+    happened = {name: value for name, value in late.items() if name != "expectedSequence"}
+    assert outcomes(world, engine, cardholder, happened) == ["APPLIED"]
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("kind", PARKED)
+def test_what_its_sender_accepts_to_be_rejected_stands_in_suspense_while_it_is_parked(
+    world: World, engine: Engine, cardholder: Cardholder, kind: str
+) -> None:
+    event = world.event(kind, cardholder, "T1", 300, expectedSequence=0)
+
+    assert outcomes(world, engine, cardholder, event) == ["PARKED"]
+
+    assert items(world, cardholder) == [(kind, 300, "PARKED", None, True)]
+    [(message_id, reason, suspense_id)] = unapplied(world, cardholder)
+    assert (message_id, reason) == (suspense_id, None)
+    check(world, cardholder)
+    awaited = world.event(PARKED[kind], cardholder, "T1", 300)
+    assert outcomes(world, engine, cardholder, awaited) == ["APPLIED"]
+    assert system_balances(world, cardholder) == (0, 0)
+    check(world, cardholder)
+
+
+def test_items_that_an_earlier_release_booked_of_accepted_rejections_stay(
+    world: World, engine: Engine, cardholder: Cardholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = world.clearing(cardholder, "T1", 300, expectedSequence=1)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(decisions, "money_of_rejected", money_in)
+        assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
+
+    assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
+
+    assert items(world, cardholder) == [("CLEARING", 300, "REJECTED", "OUTDATED", True)]
+    assert {reason for _, reason, _ in unapplied(world, cardholder)} == {"OUTDATED"}
+    check(world, cardholder)
+    happened = {name: value for name, value in event.items() if name != "expectedSequence"}
+    assert outcomes(world, engine, cardholder, happened) == ["APPLIED"]
     assert unapplied(world, cardholder) == []
     check(world, cardholder)
 

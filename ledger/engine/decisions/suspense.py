@@ -16,6 +16,7 @@ from cardledger.ledger.books.suspense import (
     PAYOUT_RETURN,
     NetworkMoney,
     money_in,
+    money_of_rejected,
     resolving_entry,
     suspense_entry,
     type_of_credit,
@@ -66,9 +67,10 @@ class Suspense:
         """Book what `message` has moved, which is rejected for `reason`, or parked without one.
 
         Returns whether it was booked: not where card, cardholder or amount cannot be read, nor
-        where the same movement is booked.
+        where the same movement is booked, nor what is rejected of a sender that accepts it.
         """
-        found = self._readable(message)
+        moved = money_in if reason is None else money_of_rejected
+        found = self._readable(message, moved(message.body))
         return found is not None and self._book(message, *found, reason)
 
     def receive(self, message: Message, outcomes: Mapping[Key, OutcomeRow]) -> Decided:
@@ -77,7 +79,7 @@ class Suspense:
         Not when its key is decided: then it was sent again, corrected, or is a repetition.
         """
         event, reason = suspended(message), _reason_of(message)
-        found = self._readable(event)
+        found = self._readable(event, money_in(event.body))
         if found is None:
             raise malformed("its event has no card, cardholder and amount that belong together")
         is_decided = key_of(event) in outcomes
@@ -175,12 +177,13 @@ class Suspense:
         if item := self.open.get(parked.id):
             self.take_back(item, resolved_by=parked.id, dates=self._changes.dates_of(parked))
 
-    def _readable(self, message: Message) -> tuple[NetworkMoney, Card] | None:
-        """Return the money that `message` has moved and its card, if the cardholder owns the card.
+    def _readable(
+        self, message: Message, money: NetworkMoney | None
+    ) -> tuple[NetworkMoney, Card] | None:
+        """Return `money`, which `message` has moved, and its card, if the cardholder owns the card.
 
         None, too, when the books have no accounts for it.
         """
-        money = money_in(message.body)
         card = self._changes.snapshot.cards.get(money.card_id) if money else None
         if money is None or card is None or not owns(message, card):
             return None
