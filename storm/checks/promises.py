@@ -20,7 +20,8 @@ from tests.storm import FlakyReceiver
 
 EXAMPLES: Final = 5
 _MONEY: Final = {"APPLIED", "DECLINED", "IGNORED", "PARKED"}
-# An event that a simulator has written for a state that has passed is written anew.
+# An event that a simulator has written for a state that has passed is written anew, and has moved
+# nothing: the replay finds what stands in SUSPENSE of it.
 _EXPECTED_REJECTIONS: Final = {"OUTDATED", "KEY_REUSED"}
 _SERVER_ERROR: Final = 500
 _NOT_LATE_S: Final = 0.005  # Between the last instruction of the client and the note of the caller.
