@@ -295,6 +295,22 @@ def test_filters_are_by_account_of_the_chart_currency_and_time(
     shown(person.get("/journal", since="yesterday"), 400)
 
 
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [("1970-01-01", "4000-01-01"), ("1970-01-01", "9999-12-31"), ("2020-01-01", "9999-12-31")],
+)
+def test_a_range_of_any_length_has_the_entries_within(
+    person: Person,
+    card: dict[str, Any],  # noqa: ARG001 - its entries
+    since: str,
+    until: str,
+) -> None:
+    page = shown(person.get("/journal", since=since, until=until))
+
+    assert entries_in(page) == entries_in(shown(person.get("/journal")))
+    assert entries_in(page)
+
+
 def test_the_journal_of_one_account_is_its_statement(person: Person, card: dict[str, Any]) -> None:
     account = card["fundingSources"][0]
 

@@ -214,7 +214,10 @@ class _Spans:
 
     def low(self, place: Place) -> datetime:
         """Return where the span before `place` begins."""
-        return max(place.at - self._span, self.floor)
+        # Compared first: the time of a place less a long span may come before all times.
+        if place.at - self.floor <= self._span:
+            return self.floor
+        return place.at - self._span
 
     async def read(self, place: Place, *, limit: int) -> Sequence[Row[Any]] | None:
         """Return the entries of the span before `place`; None: its time was over."""
