@@ -1,8 +1,8 @@
 """JSON of what pages show and the API has no resource of, and notes where its answer differs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from fastapi import Request
 
@@ -13,10 +13,13 @@ from cardledger.ledger.queries.console.platform_figures import Depth
 from cardledger.ledger.queries.console.purchase_history import PurchaseHistory
 from cardledger.ledger.queries.console.purchase_messages import PurchaseMessages
 from cardledger.schema.wire.common import public_id, rfc3339
-from cardledger.schema.wire.webhooks.endpoints import WebhookDeliveryResource
+from cardledger.schema.wire.webhooks.endpoints import (
+    WebhookAttemptResource,
+    WebhookDeliveryResource,
+)
 
 Document = Mapping[str, Any]
-"""A JSON object."""
+"""What `shown_json` writes as a JSON object: its values may be resources, and lists of them."""
 
 MORE: Final = "The API returns the resource; the lists beside it are of this page."
 """The note of a page that shows a resource, and what belongs to it."""
@@ -25,19 +28,6 @@ _OF_EVENTS: Final = "The API returns `data`, the events; the rest is of this pag
 _SOME_EVENTS: Final = (
     "The API returns every event; this JSON has those of this page, {} to {} of {}{}."
 )
-
-
-class Wired(Protocol):
-    """A resource of the API."""
-
-    def wire(self) -> dict[str, Any]:
-        """Return the JSON object that the API sends."""
-        ...
-
-
-def listed(resources: Iterable[Wired]) -> list[Document]:
-    """Return resources as the API sends them."""
-    return [each.wire() for each in resources]
 
 
 def events_call(
@@ -60,21 +50,23 @@ def events_call(
         call,
         f"/transactions/{name}/events",
         {
-            "data": [step.event.wire() for step in history.steps],
+            "data": [step.event for step in history.steps],
             "asOf": history.as_of,
             "figures": dict(history.figures),
             "balances": dict(history.balances),
             "reason": history.reason,
-            "cardTransaction": history.resource.wire(),
+            "cardTransaction": history.resource,
             **(others or {}),
         },
         note=_OF_EVENTS if is_whole else f"{_OF_EVENTS} {_SOME_EVENTS.format(*shown)}",
     )
 
 
-def delivery(resource: WebhookDeliveryResource, attempts: Iterable[Wired]) -> Document:
+def delivery(
+    resource: WebhookDeliveryResource, attempts: Sequence[WebhookAttemptResource]
+) -> Document:
     """Return a delivery with its latest attempts."""
-    return {**resource.wire(), "attempts": listed(attempts)}
+    return {**resource.wire(), "attempts": [each.wire() for each in attempts]}
 
 
 def messages(found: PurchaseMessages) -> Document:

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from markupsafe import Markup, escape
@@ -24,6 +25,7 @@ _INVISIBLE_IN_JSON: Final = re.compile(
     _INVISIBLE.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f")
 )
 """All but the ends of lines."""
+_ESCAPES: Final = 1_024  # Characters whose escape is kept: there are 140,000 invisible ones.
 
 
 def decimal(minor_units: int, currency: str, *, signed: bool = False) -> str:
@@ -71,7 +73,12 @@ def attribute(text: str) -> Markup:
 
 def visible_json(text: str) -> str:
     """Return JSON with the characters that `visible` shows escaped, which are in strings only."""
-    return _INVISIBLE_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _INVISIBLE_IN_JSON.sub(lambda found: _escaped(found[0]), text)
+
+
+@lru_cache(_ESCAPES)
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def words(name: str) -> str:

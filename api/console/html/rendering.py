@@ -11,13 +11,12 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from pydantic_core import to_json
 
 from cardledger import __version__
 from cardledger.api.console import ROOT, api_path, navigation
 from cardledger.api.console.access import refusals, sessions
 from cardledger.api.console.access.context import ConsoleContext
-from cardledger.api.console.html import assets, formats
+from cardledger.api.console.html import assets, formats, shown_json
 from cardledger.api.console.html.compiled_templates import CompiledTemplates
 from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.console.mode import ConsoleMode
@@ -25,16 +24,6 @@ from cardledger.api.http.in_flight import HEADER as KEY_HEADER
 from cardledger.api.http.request_context import public_root, services_of
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
-
-_DOCUMENT_CHARACTERS: Final = 200_000  # Of the JSON that a page shows.
-
-
-@dataclass(frozen=True, slots=True)
-class ShownJson:
-    """JSON of a page; `is_cut`: only its first characters, which are no JSON of their own."""
-
-    text: str
-    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +62,6 @@ class ApiCall:
         body = quoted(json.dumps(self.body, ensure_ascii=False))
         return f"{command} -H 'Content-Type: application/json' -d {body}"
 
-    @property
-    def json(self) -> ShownJson:
-        """The answer, as people read JSON."""
-        return _json(self.document)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -91,16 +75,6 @@ class Command:
     def curl(self) -> str:
         """The command, as a shell takes it."""
         return self.command
-
-    @property
-    def json(self) -> ShownJson:
-        """What the page shows, as people read JSON."""
-        return _json(self.document)
-
-
-def _json(document: Any) -> ShownJson:  # noqa: ANN401 - JSON
-    text = formats.visible_json(to_json(document, indent=2).decode())
-    return ShownJson(text[:_DOCUMENT_CHARACTERS], len(text) > _DOCUMENT_CHARACTERS)
 
 
 def with_filters(
@@ -165,6 +139,8 @@ async def page(  # noqa: PLR0913 - what every page has, by name
     """
     services = services_of(request)
     refused = refusals.refusal_of(request)
+    shown = None if refused else api
+    json = await services.loop_turns.run(shown_json.shown(shown.document)) if shown else None
     parts = (
         environment()
         .get_template(template)
@@ -176,7 +152,8 @@ async def page(  # noqa: PLR0913 - what every page has, by name
             parts=navigation.parts(is_sandbox=services.is_sandbox),
             is_sandbox=services.is_sandbox,
             now=services.clock(),
-            api=None if refused else api,
+            api=shown,
+            json=json,
             refused=refused,
             path=request.url.path,
             **values,

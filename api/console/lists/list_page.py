@@ -12,6 +12,7 @@ from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters
 from cardledger.api.http.responses import Listing
 from cardledger.ledger.storage.paging import Page, Wanted
+from cardledger.schema.wire.common import Response as Resource
 
 LATER_PAGE: Final = (
     "This is a later page: the command returns the first; send the `nextCursor` of its answer as"
@@ -60,7 +61,7 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
             call,
             filters,
             api,
-            documents.listed(page.items),
+            page.items,
             selected=selected,
             note=None if page.reached is None else NOT_SEARCHED,
         ),
@@ -72,7 +73,7 @@ def list_call(  # noqa: PLR0913 - each by name
     call: ConsoleContext,
     filters: Filters,
     path: str,
-    data: Sequence[documents.Document],
+    data: Sequence[documents.Document | Resource],
     *,
     selected: str | None = None,
     others: Mapping[str, Any] | None = None,

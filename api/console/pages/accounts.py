@@ -104,8 +104,8 @@ async def list_accounts(
                 customerId="customerId",
                 currency="currency",
             ),
-            documents.listed(page.items),
-            others={"platformAccounts": documents.listed(own)} if own else None,
+            page.items,
+            others={"platformAccounts": own} if own else None,
             note=_OTHER_ORDER,
         ),
     )
@@ -167,7 +167,7 @@ async def show_account(
             {
                 **account.wire(),
                 "statement": [_wire(line, currency) for line in statement.lines],
-                "cards": documents.listed(funded.items),
+                "cards": funded.items,
                 "hasMoreCards": funded.last is not None,
             },
             note=_STATEMENT.format(platform=_uuid(call.platform_id), account=name),

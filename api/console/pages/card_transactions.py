@@ -179,9 +179,9 @@ async def _shown(
             history,
             {
                 **documents.messages(messages),
-                "webhookDeliveries": [
+                "webhookDeliveries": (
                     documents.delivery(each, attempts[each.id]) for each in webhooks.items
-                ],
+                ),
                 "hasMoreWebhookDeliveries": webhooks.last is not None,
             },
         ),

@@ -114,7 +114,7 @@ async def show_card(request: Request, card_id: CardId, call: Viewer) -> Response
             f"/cards/{name}",
             {
                 **card.wire(),
-                "cardTransactions": documents.listed(latest.items),
+                "cardTransactions": latest.items,
                 "hasMoreCardTransactions": latest.last is not None,
             },
             note=documents.MORE,

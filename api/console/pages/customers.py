@@ -129,10 +129,10 @@ async def show_customer(request: Request, customer_id: CustomerId, call: Viewer)
             f"/customers/{name}",
             {
                 **customer.wire(),
-                "internalAccounts": documents.listed(owned.items),
-                "cards": documents.listed(held.items),
+                "internalAccounts": owned.items,
+                "cards": held.items,
                 "hasMoreCards": held.last is not None,
-                "cardTransactions": documents.listed(latest.items),
+                "cardTransactions": latest.items,
             },
             note=documents.MORE,
         ),

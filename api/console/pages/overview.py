@@ -89,7 +89,7 @@ async def _shown(request: Request, call: ConsoleContext, template: str, look: Lo
             call,
             Filters(limit=_LATEST),
             "/transactions?type=CARD&sortOrder=desc",
-            documents.listed(look.latest),
+            look.latest,
             others=_document(look, checks),
             note=_NO_FIGURES,
         ),

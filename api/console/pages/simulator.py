@@ -119,7 +119,7 @@ async def show_simulator(request: Request, call: Viewer) -> Response:
             call,
             Filters(limit=_LATEST),
             "/cards?sortOrder=desc",
-            documents.listed(latest.items),
+            latest.items,
             note=_ONLY_CARDS,
         ),
     )
@@ -295,7 +295,7 @@ async def _card_page(
             history,
             {
                 "internalAccount": None if account is None else account.wire(),
-                "cardTransactions": documents.listed(purchases.items),
+                "cardTransactions": purchases.items,
                 **({} if answer is None else {"balanceInquiry": answer.body}),
             },
         ),

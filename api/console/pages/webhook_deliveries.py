@@ -10,7 +10,7 @@ from cardledger.api.console.access import forms
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.access.forms import Managing
 from cardledger.api.console.access.refusals import form_on
-from cardledger.api.console.html import formats, rendering
+from cardledger.api.console.html import rendering, shown_json
 from cardledger.api.console.lists.filtered_list import FilteredList
 from cardledger.api.console.lists.filters import Filters, Moment
 from cardledger.api.console.lists.list_page import list_page
@@ -135,7 +135,9 @@ async def show_delivery(
         next_before=attempts[-1].number if len(found) > _ATTEMPTS else None,
         name=name,
         subject_page=_page_of(delivery.subject_id),
-        payload=formats.visible_json(payload[:_PAYLOAD_CHARACTERS]),
+        payload=await call.services.loop_turns.run(
+            shown_json.visible(payload[:_PAYLOAD_CHARACTERS])
+        ),
         key=forms.new_key(),
         api=rendering.api_call(
             request,

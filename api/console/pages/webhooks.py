@@ -90,8 +90,8 @@ async def list_endpoints(
             call,
             query,
             "/webhooks/endpoints",
-            documents.listed(page.items),
-            others={"latestDeliveries": documents.listed(latest.items)},
+            page.items,
+            others={"latestDeliveries": latest.items},
             note=documents.MORE,
         ),
     )
@@ -298,7 +298,7 @@ async def _endpoint_page(  # noqa: PLR0913 - what a page shows besides the endpo
             f"/webhooks/endpoints/{name}",
             {
                 **endpoint.wire(),
-                "deliveries": documents.listed(shown.deliveries or ()),
+                "deliveries": shown.deliveries or (),
                 "hasMoreDeliveries": shown.has_more,
             },
             note=documents.MORE,

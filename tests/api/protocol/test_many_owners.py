@@ -48,13 +48,18 @@ def own(root: str, api_config: ApiConfig, watch: LoopWatch) -> Iterator[Api]:
         yield client
 
 
+def with_many_owners(api: Api, database_url: str) -> None:
+    """Give the platform of `api` a page of businesses, each with as many owners as it may have."""
+    made(add(api, business(api)))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(_BUSINESSES, [PAGE, api.tenant.platform_id])
+        connection.execute(_OWNERS, [OWNER_LIMIT, api.tenant.platform_id])
+
+
 def test_a_page_of_customers_with_many_owners_does_not_block_the_event_loop(
     own: Api, watch: LoopWatch, database_url: str
 ) -> None:
-    made(add(own, business(own)))
-    with psycopg.connect(database_url) as connection:
-        connection.execute(_BUSINESSES, [PAGE, own.tenant.platform_id])
-        connection.execute(_OWNERS, [OWNER_LIMIT, own.tenant.platform_id])
+    with_many_owners(own, database_url)
 
     def request() -> None:
         page = ok(own.get("/customers", limit=PAGE))
