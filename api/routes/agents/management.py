@@ -99,7 +99,7 @@ async def list_agents(query: Annotated[AgentsQuery, Query()], call: PlatformCall
             wanted=listing.wanted(newest_first=True),
             at=call.now(),
         )
-    return listing.response(page)
+    return await listing.response_in_turns(page, call.services.loop_turns)
 
 
 @router.get("/agents/{agent_id}", response_model=AgentResource)

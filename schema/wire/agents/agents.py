@@ -12,6 +12,7 @@ from cardledger.schema.wire.common import (
     AgentId,
     Currency,
     CustomerId,
+    Documented,
     InternalAccountId,
     Name,
     NonNegativeAmount,
@@ -136,6 +137,10 @@ class AgentPolicy(Request):
         return self
 
 
+StoredPolicy = Annotated[dict[str, Any], Documented(AgentPolicy)]
+"""A policy as it was stored, as the API returns it."""
+
+
 class SpendingLimitsUpdate(Request):
     """A change of the limits; absent fields keep their value, null removes a limit."""
 
@@ -210,7 +215,7 @@ class AgentResource(Response):
     customer_id: CustomerId
     is_paused: bool
     is_connected: bool
-    policy: AgentPolicy
+    policy: StoredPolicy
     usage: AgentUsage
     created_at: Time
     updated_at: Time
@@ -245,7 +250,7 @@ class AgentConnection(Response):
     agent_id: AgentId
     agent_name: str
     access_token: str | None = None
-    policy: AgentPolicy
+    policy: StoredPolicy
 
 
 # --- filters of an agent ------------------------------------------------------------------------
