@@ -300,7 +300,7 @@ def _render(row: Row[*tuple[Any, ...]]) -> VerificationResource:
         id=row.id,
         customer_id=row.customer_id,
         verification_status=row.status,
-        errors=[VerificationProblem(**problem) for problem in row.errors],
+        errors=row.errors,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

@@ -77,7 +77,7 @@ async def list_verifications(
             filters=filters,
             wanted=listing.wanted(newest_first=True),
         )
-    return listing.response(page)
+    return await listing.response_in_turns(page, call.services.loop_turns)
 
 
 @router.get("/verifications/{verification_id}", response_model=VerificationResource)

@@ -1,9 +1,10 @@
 """Verifications of customers (KYC and KYB)."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from cardledger.schema.wire.common import (
     CustomerId,
+    Documented,
     PageQuery,
     Request,
     Response,
@@ -68,6 +69,6 @@ class VerificationResource(Response):
     id: VerificationId
     customer_id: CustomerId
     verification_status: VerificationStatus
-    errors: list[VerificationProblem]
+    errors: Annotated[list[Any], Documented(list[VerificationProblem])]
     created_at: Time
     updated_at: Time
