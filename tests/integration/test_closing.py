@@ -313,6 +313,23 @@ def test_what_is_in_the_way_is_listed_with_how_to_clear_it(
     assert office.world.count("closings") == 0
 
 
+def test_items_of_suspense_that_add_up_to_zero_are_in_the_way(
+    office: Office, cardholder: Cardholder
+) -> None:
+    of_another_currency = {"currency": "EUR", "occurredAt": noon(LAST)}
+    clearing = office.world.clearing(cardholder, "T8", 4250, **of_another_currency)
+    refund = office.world.event("RETURN", cardholder, "T9", 4250, **of_another_currency)
+    assert office.process(cardholder, clearing, refund) == ["REJECTED", "REJECTED"]
+    assert office.verify().returncode == 0
+
+    ended = office.close(office.anna, MONTH, "--json")
+
+    assert ended.returncode == 1
+    [found] = json.loads(ended.stdout)["inTheWay"]
+    assert (found["kind"], found["found"]) == ("SUSPENSE", 2)
+    assert found["detail"] == f"USD 0.00 of platform {cardholder.owner.platform_id}"
+
+
 def test_what_two_people_have_resolved_is_not_in_the_way(
     office: Office, cardholder: Cardholder
 ) -> None:
