@@ -50,22 +50,28 @@ async def list_page(  # noqa: PLR0913 - what every list has, by name
     listing = Listing(call, f"console {of.template}", filters)
     async with call.snapshot() as connection:
         page = await read(connection, listing.wanted(newest_first=True))
-    return await of.page(
-        request,
-        call,
-        items=page.items,
-        next_cursor=listing.next_cursor(page),
-        reached=page.reached,
-        api=list_call(
+    items = list(page.items)
+    try:
+        return await of.page(
             request,
             call,
-            filters,
-            api,
-            page.items,
-            selected=selected,
-            note=None if page.reached is None else NOT_SEARCHED,
-        ),
-    )
+            items=items,
+            next_cursor=listing.next_cursor(page),
+            reached=page.reached,
+            api=list_call(
+                request,
+                call,
+                filters,
+                api,
+                items,
+                selected=selected,
+                note=None if page.reached is None else NOT_SEARCHED,
+            ),
+        )
+    finally:
+        # The template leaves cycles that have the list. Its items are freed here: later, with other
+        # pages' at once, they would block the event loop.
+        items.clear()
 
 
 def list_call(  # noqa: PLR0913 - each by name
