@@ -1,5 +1,6 @@
 """The check of a worker reads what the worker reports, and finds one that is frozen or gone."""
 
+import json
 import os
 import subprocess
 import sys
@@ -81,6 +82,27 @@ def test_the_report_of_a_process_that_has_ended_does_not_count(tmp_path: Path) -
 
     report(tmp_path)
     assert health_file.problems(tmp_path, "events", now=NOW) == []
+
+
+def test_the_report_of_before_the_machine_was_started_does_not_count(tmp_path: Path) -> None:
+    report(tmp_path, pid=os.getppid(), age_s=-1.0)
+
+    [problem] = health_file.problems(tmp_path, "events", now=NOW)
+    assert "no worker" in problem
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing says when it was started")
+@pytest.mark.parametrize("age_s", [0.5, FRESH_S + 1])
+def test_the_report_of_a_process_whose_id_another_one_has_does_not_count(
+    tmp_path: Path, age_s: float
+) -> None:
+    report(tmp_path, age_s=age_s)
+    [path] = tmp_path.glob("*.json")
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps(written | {"started": str(int(written["started"]) - 1)}))
+
+    [problem] = health_file.problems(tmp_path, "events", now=NOW)
+    assert "no worker" in problem
 
 
 def test_a_worker_of_another_role_does_not_count(tmp_path: Path) -> None:

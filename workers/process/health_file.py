@@ -15,6 +15,8 @@ from typing import Final
 FRESH_S: Final = 3.0
 """How old a file may be: it is written every second, and by a frozen process not at all."""
 
+_START_TIME: Final = 19  # Its place among the fields of `stat` of proc(5) behind the second one.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
@@ -27,6 +29,7 @@ class Health:
     problems: Sequence[str]  # Of this worker: a restart, or its server, may end them.
     installation_problems: Sequence[str]  # Of all workers: a restart changes nothing.
     redis: str  # Never a problem: without it outcomes come a little later.
+    started: str = ""  # When the process was, as `_started` says; written with the file.
 
 
 def write(directory: Path, health: Health) -> None:
@@ -37,7 +40,8 @@ def write(directory: Path, health: Health) -> None:
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     path = _path(directory, health.role, health.pid)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(health)), encoding="utf-8")
+    written = asdict(health) | {"started": _started(health.pid)}
+    fresh.write_text(json.dumps(written), encoding="utf-8")
     fresh.replace(path)
 
 
@@ -55,7 +59,7 @@ def problems(
     `of_worker_only`, problems of the whole installation do not count.
     """
     now = monotonic() if now is None else now
-    running = [health for health in _read(directory, role) if _runs(health.pid)]
+    running = [health for health in _read(directory, role) if _runs(health, now)]
     if not running:
         return [f"no worker ({role}) runs here; start one, or set CARDLEDGER_DATA_DIR to its own"]
     found: list[str] = []
@@ -81,14 +85,28 @@ def _read(directory: Path, role: str) -> Iterator[Health]:
             continue  # Removed since the listing, or written by another release.
 
 
-def _runs(pid: int) -> bool:
+def _runs(health: Health, now: float) -> bool:
+    """Return whether the process that wrote `health` runs: not another one that has its id now."""
+    if health.written_at > now:
+        return False  # Of before the machine was started.
     try:
-        os.kill(pid, 0)
+        os.kill(health.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    started = _started(health.pid)
+    return started == health.started or not (started and health.started)
+
+
+def _started(pid: int) -> str:
+    """Return when the process `pid` was started, in ticks of the machine; "" where none says so."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    # The second field, the name of the program, may have blanks and parentheses in it.
+    return stat.rpartition(")")[2].split()[_START_TIME]
 
 
 def _path(directory: Path, role: str, pid: int) -> Path:
