@@ -160,11 +160,16 @@ async def _without_late(
     results: Sequence[Outcome],
     settle: Callable[[Submission], Awaitable[Outcome]],
 ) -> list[Outcome]:
-    """Return `results` with what `settle` makes of late approvals; that takes time, too."""
+    """Return `results` with what `settle` makes of late approvals; that takes time, too.
+
+    Those that are late are settled at the same time: one after the other, each would let those
+    behind it wait, and make others late.
+    """
     outcomes_now = list(results)
     while late := late_approvals(submissions, outcomes_now):
-        for place, submission in late:
-            outcomes_now[place] = await settle(submission)
+        settled = await asyncio.gather(*(settle(submission) for _, submission in late))
+        for (place, _), outcome in zip(late, settled, strict=True):
+            outcomes_now[place] = outcome
     return outcomes_now
 
 
