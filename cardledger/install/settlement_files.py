@@ -29,6 +29,7 @@ _BLOCK_LINES: Final = 5_000
 _SEPARATOR: Final = "\x1f"  # No line of a file has it.
 _LOCK: Final = "hashtext('cardledger settlement files')"
 _UNKNOWN_NETWORK: Final = "CL005"
+_REPEATED: Final = "CL006"
 
 _RULES: Final = ("REFERENCE", "TOKEN", "CARD")
 
@@ -225,9 +226,15 @@ def _finish(session: Session, key: Id, file: SettlementFile) -> None:
         }
         for currency, total in file.totals.items()
     }
-    session.rows(
-        "SELECT {finance}.finish_file(%s, %s, %s::jsonb)", key, file.digest, json.dumps(totals)
-    )
+    try:
+        session.rows(
+            "SELECT {finance}.finish_file(%s, %s, %s::jsonb)", key, file.digest, json.dumps(totals)
+        )
+    except psycopg.Error as error:
+        if error.sqlstate != _REPEATED:
+            raise
+        message = f"{error.diag.message_primary}, of this network, day and cycle"
+        raise RefusedError(Code.FILE_REPEATED, message, column="file_id") from None
 
 
 def _same(session: Session, platform: Id, file: SettlementFile) -> Id:

@@ -128,6 +128,33 @@ def test_a_file_is_imported_once_whatever_its_bytes(network: Network) -> None:
     assert (caught.value.code, caught.value.column) == (Code.FILE_ID_REUSED, "file_id")
 
 
+def test_a_file_under_another_name_is_not_booked_again(network: Network) -> None:
+    bought = clearing(network, "T1", 10_000)
+    network.send(bought)
+    fee = {"record": "D", "type": "FEE", "amount": "315", "currency": "USD"}
+    lines = [network.line(bought, interchange="1"), fee]
+    first = network.imported(DAY, lines, file_id=f"{network.name}-1")
+    booked = "SELECT count(*) FROM settlement_bookings b JOIN network_files f ON f.id = b.file_id"
+    of_network = f"{booked} WHERE f.network = %s"
+    before = network.world.rows(of_network, network.name)
+    assert before > [(0,)]
+
+    with pytest.raises(RefusedError) as caught:
+        network.take(network.file(DAY, lines[::-1], file_id=f"{network.name}-1-R"))
+
+    assert (caught.value.code, caught.value.column) == (Code.FILE_REPEATED, "file_id")
+    assert f"those of file '{network.name}-1', imported at" in str(caught.value)
+    assert network.world.rows(of_network, network.name) == before
+    others = [
+        network.imported(DAY, lines, cycle="2"),
+        network.imported(NEXT, lines),
+        network.imported(DAY, [network.line(bought, interchange="2"), fee]),
+        network.imported(DAY, [fee]),
+        network.imported(DAY, [fee]),
+    ]
+    assert {each.state for each in (first, *others)} == {"IMPORTED"}
+
+
 def test_of_two_imports_at_once_one_wins(network: Network) -> None:
     events = [clearing(network, f"T{n}") for n in range(20)]
     network.send(*events)
