@@ -51,7 +51,8 @@ class Claimer:
         here: all messages of one who is locked stay in the inbox, so that their order is kept.
         """
         lane, shards, held = queues
-        without = [*self.locked.left_out(), *held]
+        left_out = self.locked.left_out()
+        without = [*left_out, *held]
         messages, unfinished, forged, has_verified = claims.claim(
             connection, lane, shards, limit, self._key, without=without, positions=self._positions
         )
@@ -64,13 +65,13 @@ class Claimer:
         claimed = {message.customer_id for message in messages}
         tried = self.locked.suspects(claimed) if waits else claimed
         if not tried:
-            return Claimed(messages, unfinished, refused)
+            return Claimed(messages, unfinished, refused, left_out)
         mine = [message for message in messages if message.customer_id in tried]
         locked = locked_cardholders.locked_by_others(connection, mine)
         if found := self.locked.note(tried, locked):
             _log.warning("locked cardholders left out of the batch", cardholders=len(found))
         free = [message for message in messages if message.customer_id not in locked]
-        return Claimed(free, unfinished, refused, has_locked=bool(locked))
+        return Claimed(free, unfinished, refused, [*left_out, *locked], has_locked=bool(locked))
 
     def claim_oldest(
         self, connection: Connection[Any], queues: Queues

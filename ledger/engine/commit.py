@@ -8,17 +8,14 @@ It waits for a lock as long as `batch_connections` says, then it is repeated wit
 without the cardholders whose rows another session has locked (docs/decisions/0028).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Event
 from typing import Any, Final
 
 import psycopg
 import structlog
-from sqlalchemy import Connection
 from sqlalchemy import Engine as Database
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.engine import rejections, stalls
 from cardledger.ledger.engine.claimer import Claimer, Queues
@@ -41,7 +38,8 @@ from cardledger.ledger.engine.failures import (
     repeated,
     succeeds,
 )
-from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.engine.opening import DATABASE_ERRORS, opened
+from cardledger.ledger.engine.records import Committed, Decided
 from cardledger.ledger.engine.stalls import SAMPLE, Stalls
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
@@ -51,8 +49,6 @@ from cardledger.ledger.storage import engines
 from cardledger.schema.ids import Id
 
 _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have more.
-_Opening = Callable[[], AbstractContextManager[Connection]]  # `connect` or `begin` of a database.
-_DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
 _SMALL: Final = 4  # A batch of this part of its usual size is not too slow for its number alone.
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
@@ -142,11 +138,11 @@ class Engine:
 
         Raises: UnavailableError when PostgreSQL is.
         """
-        with _opened(self._looks.connect) as connection:
+        with opened(self._looks.connect) as connection:
             oldest = claims.waiting(connection)
         self._claims.found(oldest)
         waiting = [(lane, shard) for lane, shard, _ in oldest]
-        with suppress(*_DATABASE_ERRORS), _opened(self._looks.connect) as connection:
+        with suppress(*DATABASE_ERRORS), opened(self._looks.connect) as connection:
             self._stalls.adopt(stalls.published(connection), waiting)
         self._publish_stalls()
         return waiting
@@ -167,10 +163,9 @@ class Engine:
         due = self._stalls.due(lane, shards)
         queues = Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
         try:
-            batched = self._commit_past_locks(queues)
-            if batched is None:
+            batch = self._commit_past_locks(queues)
+            if batch is None:
                 return self._run_to_the_obstacle(queues)
-            decided, unfinished = batched
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - one message must not stop the others
@@ -181,14 +176,16 @@ class Engine:
                 self._stalls.end(due)
             _log.warning("batch failed; deciding its messages one by one", error=describe(error))
             return self._run_one_by_one(lane, shards, others_succeed=due is not None)
-        if succeeds(decided):
+        if succeeds(batch.decided):
             self._stalls.note_success(lane)
-        if due:
+        if due and batch.has_reached(due.shard, due.customer_id):
             self._stalls.end(due)
-            return decided, shards  # Others that wait are to be tried, too.
-        return decided, unfinished
+            return batch.decided, shards  # Others that wait are to be tried, too.
+        if due:  # The batch has passed over it, and so says nothing of it.
+            self._stalls.postpone(due)
+        return batch.decided, batch.unfinished
 
-    def _commit_past_locks(self, queues: Queues) -> _Batched | None:
+    def _commit_past_locks(self, queues: Queues) -> Committed | None:
         """Decide a batch; None when one message seems to keep it from its end."""
         is_small = self._sizes[queues.lane] <= max(self._batch_size // _SMALL, 1)
         try:
@@ -328,7 +325,7 @@ class Engine:
 
     def _resume_empty(self, lane: Lane, shards: Sequence[int]) -> None:
         """Let those of `shards` go on whose messages others have decided, or removed."""
-        with _opened(self._database.begin) as connection:
+        with opened(self._database.begin) as connection:
             waiting = claims.with_events(connection, lane, shards)
         self._stalls.resume(lane, [shard for shard in shards if shard not in waiting])
 
@@ -366,7 +363,7 @@ class Engine:
         """
         messages: list[Message] = []
         try:
-            with _opened(self._database.begin) as connection:
+            with opened(self._database.begin) as connection:
                 messages, refused = self._claims.claim_oldest(connection, queues)
                 if not messages:
                     return refused
@@ -435,9 +432,9 @@ class Engine:
         if not self._stalls.is_dirty:
             return
         try:
-            with _opened(self._database.begin) as connection:
+            with opened(self._database.begin) as connection:
                 committed = self._stalls.publish(connection)
-        except (UnavailableError, *_DATABASE_ERRORS) as error:
+        except (UnavailableError, *DATABASE_ERRORS) as error:
             if not self._is_silent:
                 _log.error("stalled queues are not shown to others", error=describe(error))
             self._is_silent = True
@@ -445,7 +442,7 @@ class Engine:
             committed()
             self._is_silent = False
 
-    def _commit_batch(self, queues: Queues, *, waits: bool = True) -> _Batched:
+    def _commit_batch(self, queues: Queues, *, waits: bool = True) -> Committed:
         """Decide a batch in one database transaction, which is repeated when it comes too late.
 
         Repeated, it has no other messages than before, and of each cardholder those before the
@@ -454,9 +451,9 @@ class Engine:
         size = self._sizes[queues.lane]
         repeated_ids: set[Id] | None = None
 
-        def commit() -> _Batched:
+        def commit() -> Committed:
             nonlocal repeated_ids
-            with _opened(self._database.begin) as connection:
+            with opened(self._database.begin) as connection:
                 claimed = self._claims.claim(connection, queues, size, waits=waits)
                 messages: Sequence[Message] = claimed.messages
                 if repeated_ids is not None:
@@ -467,34 +464,16 @@ class Engine:
                     repeated_ids = ids_before(messages, error.messages)
                     raise
                 unfinished = claimed.unfinished if repeated_ids is None else queues.shards
-                return [*claimed.refused, *decided], unfinished
+                return Committed([*claimed.refused, *decided], unfinished, claimed.left_out)
 
         try:
-            decided, unfinished = repeated(commit)
+            committed = repeated(commit)
         except LockedError:
             raise
         except UnavailableError as error:
             if is_too_slow(error):
                 self._sizes[queues.lane] = max(size // 2, 1)
             raise
-        if len(decided) >= size:  # A smaller one says nothing about one of this size.
+        if len(committed.decided) >= size:  # A smaller one says nothing about one of this size.
             self._sizes[queues.lane] = min(2 * size, self._batch_size)
-        return decided, unfinished
-
-
-@contextmanager
-def _opened(opening: _Opening) -> Iterator[psycopg.Connection[Any]]:
-    """Open a connection by `opening` and yield psycopg's connection below it.
-
-    Raises: UnavailableError when PostgreSQL is unavailable or cancelled the work. Nothing was
-    written, unless only the answer to the commit was lost: then the messages are decided.
-    """
-    try:
-        with opening() as connection:
-            yield engines.driver(connection)
-    except _DATABASE_ERRORS as error:
-        if not is_unavailable(error):
-            raise
-        cause = getattr(error, "orig", None) or error
-        is_locked = isinstance(cause, psycopg.errors.LockNotAvailable)
-        raise (LockedError if is_locked else UnavailableError) from error
+        return committed

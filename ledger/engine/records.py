@@ -5,7 +5,7 @@ where nothing is compiled. Only `LockedAccount` is changed, by the batch that ho
 `LateHistory`, while it is read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -51,13 +51,35 @@ class Decided:
 class Claimed(NamedTuple):
     """Messages to be decided, queues that may have more, and forged messages that were refused.
 
-    `has_locked`: there were others, of cardholders whose rows another session has locked.
+    `left_out`: cardholders whose messages stay, because others have locked their rows.
+    `has_locked`: some of them were found by this claim.
     """
 
     messages: list[Message]
     unfinished: Sequence[int]
     refused: list[Decided]
+    left_out: Collection[Id]
     has_locked: bool = False
+
+
+class Committed(NamedTuple):
+    """What a batch decided, queues that may have more, and cardholders that it left out."""
+
+    decided: list[Decided]
+    unfinished: Sequence[int]
+    left_out: Collection[Id]
+
+    def has_reached(self, shard: int, customer_id: Id | None) -> bool:
+        """Return whether messages of the cardholder were decided, or none waits in `shard`."""
+        places: set[tuple[int, Id | None]] = {
+            (one.message.shard, one.message.customer_id)
+            for one in self.decided
+            if not one.is_forged
+        }
+        if (shard, customer_id) in places:
+            return True
+        # Unfinished is also a queue that another worker drains.
+        return shard not in self.unfinished and customer_id not in self.left_out
 
 
 @dataclass(slots=True)

@@ -96,6 +96,26 @@ def revoked(world: World, right: str) -> Iterator[None]:
         world.connection.execute(sql.SQL(f"GRANT {right} TO {{}}").format(role))
 
 
+@contextmanager
+def cursed(world: World, reference: str) -> Iterator[None]:
+    """Let the outcome of the message with `reference` fail by a trigger."""
+    world.connection.execute(
+        sql.SQL(
+            "CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF NEW.reference = {} THEN RAISE object_not_in_prerequisite_state; END IF;"
+            " RETURN NEW; END $$"
+        ).format(reference)
+    )
+    world.connection.execute(
+        "CREATE TRIGGER curse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION curse()"
+    )
+    try:
+        yield
+    finally:
+        world.connection.execute("DROP TRIGGER curse ON outcomes")
+        world.connection.execute("DROP FUNCTION curse")
+
+
 # --- systemic ------------------------------------------------------------------------------------
 
 
@@ -553,23 +573,10 @@ def test_a_trigger_that_fails_for_one_message_is_no_outage(world: World, platfor
     """Its SQLSTATE, 55000, is one of psycopg's operational errors, as that of a lost server is."""
     cardholder, other = neighbours(world, platform, 2)
     event = world.clearing(cardholder, "T1", 10)
-    world.connection.execute(
-        sql.SQL(
-            "CREATE FUNCTION curse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.reference = {} THEN RAISE object_not_in_prerequisite_state; END IF;"
-            " RETURN NEW; END $$"
-        ).format(event["reference"])
-    )
-    world.connection.execute(
-        "CREATE TRIGGER curse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION curse()"
-    )
     engine = world.engine()
-    try:
+    with cursed(world, event["reference"]):
         world.accept([(cardholder, event), (other, world.clearing(other, "T", 10))])
         before = drain_until(world, engine, 1)
-    finally:
-        world.connection.execute("DROP TRIGGER curse ON outcomes")
-        world.connection.execute("DROP FUNCTION curse")
     after = drain_until(world, engine, 1)
 
     assert [one.message.customer_id for one in (*before, *after)] == [
@@ -620,3 +627,49 @@ def test_a_stall_stays_while_another_worker_has_the_queue(world: World, platform
 
     assert len(drain_until(world, engine, len(cardholders))) == len(cardholders)
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+@pytest.mark.parametrize("cause", ["queue", "cardholder"])
+def test_a_stall_stays_while_batches_pass_over_its_cardholder(
+    world: World, platform: Id, cause: str
+) -> None:
+    """A batch that could not claim its messages was taken for one that had decided them."""
+    stalled, other = neighbours(world, platform, 2)
+    event = world.clearing(stalled, "T1", 10)
+    elsewhere = (stalled.shard + 1) % inbox.SHARDS
+    engine = world.engine()
+    lock, key = {
+        "queue": ("SELECT FROM inbox_shards WHERE shard = %s FOR UPDATE", stalled.shard),
+        "cardholder": (
+            "SELECT FROM internal_accounts WHERE id = %s FOR UPDATE",
+            stalled.account_id,
+        ),
+    }[cause]
+    with cursed(world, event["reference"]):
+        world.accept([(stalled, event), (other, world.clearing(other, "T", 10))])
+        drain_until(world, engine, 1)
+        with psycopg.connect(world.url) as outsider:
+            outsider.execute(lock, [key])
+            for _ in range(20):
+                before = attempts(world)
+                make_due(engine)
+                engine.step(Lane.LIVE, [elsewhere, stalled.shard], lambda _: None)
+                assert attempts(world) >= before
+                assert [customer for customer, _ in before] == [stalled.owner.customer_id]
+
+    [decided] = drain_until(world, engine, 1)
+
+    assert outcomes_of([decided]) == ["APPLIED"]
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+    world.check_books(stalled)
+
+
+def attempts(world: World) -> list[tuple[Any, ...]]:
+    return world.rows("SELECT customer_id, attempts FROM stalled_queues")
+
+
+def make_due(engine: Engine) -> None:
+    """Let every stalled cardholder of `engine` be tried by the next batch."""
+    engine._stalls._next_retries.clear()
+    for stall in engine._stalls._stalls.values():
+        stall.retry_at = 0.0
