@@ -40,7 +40,7 @@ from cardledger.ledger.engine.failures import (
 )
 from cardledger.ledger.engine.opening import DATABASE_ERRORS, opened
 from cardledger.ledger.engine.records import Committed, Decided
-from cardledger.ledger.engine.stalls import SAMPLE, Stalls
+from cardledger.ledger.engine.stalls import SAMPLE, Stall, Stalls
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import CANARY_CUSTOMERS, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -48,6 +48,7 @@ from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import engines
 from cardledger.schema.ids import Id
 
+_Answer = Callable[[list[Decided]], None]  # Called with what has just been committed.
 _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have more.
 
 _SMALL: Final = 4  # A batch of this part of its usual size is not too slow for its number alone.
@@ -86,9 +87,7 @@ class Engine:
         self._is_silent = False  # Stalls cannot be published, and the log has it.
         self._stopping: Final = Event()
 
-    def drain(
-        self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
-    ) -> int:
+    def drain(self, lane: Lane, shards: Sequence[int], committed: _Answer) -> int:
         """Decide every message in the queues; call `committed` after every commit.
 
         Returns the number of messages decided.
@@ -104,24 +103,21 @@ class Engine:
             shards = self.step(lane, shards, count)
         return sum(counts)
 
-    def step(
-        self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
-    ) -> Sequence[int]:
+    def step(self, lane: Lane, shards: Sequence[int], committed: _Answer) -> Sequence[int]:
         """Decide one batch of messages from the queues; return the queues that may have more.
 
-        Messages of different queues share a batch, and so a commit. What others have locked is left
-        to a later call, which finds it among the queues that are `waiting`.
+        Messages of different queues share a batch, and so a commit. When they are decided one by
+        one, `committed` is called after each, for which a caller may wait. What others have locked
+        is left to a later call, which finds it among the queues that are `waiting`.
         Raises: as `drain`.
         """
         if self._stopping.is_set():
             return []
         try:
-            decided, unfinished = self._run(lane, shards)
+            decided, unfinished = self._run(lane, shards, committed)
         except LockedError as error:
             _log.info("lock not available; the sweeper will retry", error=str(error.__cause__))
             return []
-        if decided:
-            committed(decided)
         continued = [each for each in decided if each.continues]
         if not continued:
             return unfinished
@@ -147,35 +143,34 @@ class Engine:
         self._publish_stalls()
         return waiting
 
-    def _run(self, lane: Lane, shards: Sequence[int]) -> _Batched:
+    def _run(self, lane: Lane, shards: Sequence[int], committed: _Answer) -> _Batched:
         ready = self._stalls.ready(lane, shards)
         if not ready:
             return [], []
         try:
             if self._stalls.are_stopped(lane, ready):
-                return self._run_stopped(lane, ready)
-            return self._run_batch(lane, ready)
+                return self._run_stopped(lane, ready, committed)
+            return self._run_batch(lane, ready, committed)
         finally:
             self._publish_stalls()
 
-    def _run_batch(self, lane: Lane, shards: Sequence[int]) -> _Batched:
+    def _run_batch(self, lane: Lane, shards: Sequence[int], committed: _Answer) -> _Batched:
         """Decide a batch without stalled cardholders, except one that is retried."""
         due = self._stalls.due(lane, shards)
         queues = Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
         try:
             batch = self._commit_past_locks(queues)
-            if batch is None:
-                return self._run_to_the_obstacle(queues)
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - one message must not stop the others
-            if due and not (due.others_succeed and is_fault_of_message(error)):
-                self._stalls.hold_again(due, describe(error))
-                return [], shards
-            if due:
-                self._stalls.end(due)
-            _log.warning("batch failed; deciding its messages one by one", error=describe(error))
-            return self._run_one_by_one(lane, shards, others_succeed=due is not None)
+            return self._run_after(error, queues, committed, due)
+        if batch is None:
+            try:
+                return self._run_to_the_obstacle(queues, committed)
+            except FailedError as error:
+                return self._run_after(error, queues, committed, due)
+        if batch.decided:
+            committed(batch.decided)
         if succeeds(batch.decided):
             self._stalls.note_success(lane)
         if due and batch.has_reached(due.shard, due.customer_id):
@@ -184,6 +179,20 @@ class Engine:
         if due:  # The batch has passed over it, and so says nothing of it.
             self._stalls.postpone(due)
         return batch.decided, batch.unfinished
+
+    def _run_after(
+        self, error: Exception, queues: Queues, committed: _Answer, due: Stall | None
+    ) -> _Batched:
+        """Go on after the `error` of a batch in which `due`, if any, was retried."""
+        if due and not (due.others_succeed and is_fault_of_message(error)):
+            self._stalls.hold_again(due, describe(error))
+            return [], queues.shards
+        if due:
+            self._stalls.end(due)
+        _log.warning("batch failed; deciding its messages one by one", error=describe(error))
+        return self._run_one_by_one(
+            queues.lane, queues.shards, committed, others_succeed=due is not None
+        )
 
     def _commit_past_locks(self, queues: Queues) -> Committed | None:
         """Decide a batch; None when one message seems to keep it from its end."""
@@ -198,7 +207,7 @@ class Engine:
                 raise
         return None
 
-    def _run_to_the_obstacle(self, queues: Queues) -> _Batched:
+    def _run_to_the_obstacle(self, queues: Queues, committed: _Answer) -> _Batched:
         """Decide messages one by one until it is known whose cannot be decided in time.
 
         Another session holds a lock on a row that `locked_by_others` does not look at, or the
@@ -208,15 +217,15 @@ class Engine:
         decided: list[Decided] = []
         for _ in range(self._batch_size):
             try:
-                oldest = self._run_one(queues, others_succeed=False)
+                oldest = self._run_one(queues, committed, others_succeed=False)
             except CardholderLockedError:
                 break
             except (UnavailableError, FailedError) as error:
                 if isinstance(error, SlowMessageError):
-                    decided += self._run_past(error.cardholder, queues)
+                    decided += self._run_past(error.cardholder, queues, committed)
                 if not decided:
                     raise
-                break  # What was decided is committed, and callers may wait for it.
+                break  # What was decided is committed, and may go on elsewhere.
             if not oldest:
                 break
             decided += oldest
@@ -224,14 +233,14 @@ class Engine:
             self._stalls.note_success(queues.lane)
         return decided, queues.shards
 
-    def _run_past(self, slow: Id, queues: Queues) -> list[Decided]:
+    def _run_past(self, slow: Id, queues: Queues, committed: _Answer) -> list[Decided]:
         """Decide the oldest message of others than the cardholder who seems to be `slow`.
 
         When that succeeds, PostgreSQL as a whole is not, and the cardholder is left out of batches.
         """
         try:
             decided = self._run_one(
-                queues._replace(held=[*queues.held, slow]), others_succeed=False
+                queues._replace(held=[*queues.held, slow]), committed, others_succeed=False
             )
         except (UnavailableError, FailedError):
             return []
@@ -244,6 +253,7 @@ class Engine:
         self,
         lane: Lane,
         shards: Sequence[int],
+        committed: _Answer,
         *,
         others_succeed: bool = False,
         until_success: bool = False,
@@ -263,7 +273,7 @@ class Engine:
             queues = Queues(lane, shards, held)
             try:
                 others_do = others_succeed or succeeds(decided)
-                oldest = self._run_one(queues, others_succeed=others_do)
+                oldest = self._run_one(queues, committed, others_succeed=others_do)
             except FailedError as failure:
                 if failure.message is None:
                     self._stalls.stop(lane, shards, failure)
@@ -275,19 +285,19 @@ class Engine:
             except UnavailableError:
                 if not decided:
                     raise
-                return decided, []  # Those are committed, and callers may wait for their outcomes.
+                return decided, []  # Those are committed, and may go on elsewhere.
             else:
                 decided += oldest
                 if not oldest or ((failures or until_success) and succeeds(oldest)):
                     break
         return decided, self._conclude(lane, shards, failures, decided, are_many=bool(left_out))
 
-    def _run_stopped(self, lane: Lane, shards: Sequence[int]) -> _Batched:
+    def _run_stopped(self, lane: Lane, shards: Sequence[int], committed: _Answer) -> _Batched:
         """Try messages one by one where a queue has stopped, until one is decided.
 
         When all that wait there have failed before, one whose turn it is.
         """
-        decided, unfinished = self._run_one_by_one(lane, shards, until_success=True)
+        decided, unfinished = self._run_one_by_one(lane, shards, committed, until_success=True)
         shards = self._stalls.ready(lane, shards)  # Not those that have stopped again.
         if decided or not self._stalls.are_stopped(lane, shards):
             return decided, unfinished
@@ -300,7 +310,7 @@ class Engine:
         # In this queue alone: of several, the claim passes over those that another worker drains.
         queues = Queues(lane, [due.shard], [*held, CANARY_CUSTOMERS[due.shard]])
         try:
-            decided = self._run_one(queues, others_succeed=False)
+            decided = self._run_one(queues, committed, others_succeed=False)
         except FailedError as failure:
             if failure.message is None:
                 self._stalls.stop(lane, shards, failure)
@@ -353,7 +363,16 @@ class Engine:
             return []
         return shards
 
-    def _run_one(self, queues: Queues, *, others_succeed: bool) -> list[Decided]:
+    def _run_one(
+        self, queues: Queues, committed: _Answer, *, others_succeed: bool
+    ) -> list[Decided]:
+        """Do as `_commit_one`, and call `committed` with what was decided."""
+        decided = self._commit_one(queues, others_succeed=others_succeed)
+        if decided:
+            committed(decided)
+        return decided
+
+    def _commit_one(self, queues: Queues, *, others_succeed: bool) -> list[Decided]:
         """Decide the oldest message in a commit of its own; empty when there is none.
 
         A message that fails is retried, and quarantined when its own data is the reason, while its

@@ -19,6 +19,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.books import closings, seals
 from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import roles
@@ -740,7 +741,8 @@ def test_a_batch_that_read_the_books_before_a_closing_is_decided_again(
     office.world.accept([(cardholder, event)])
     monkeypatch.setattr(writes, "append_entries", close_first)
     if alone:
-        decided, _ = engine._run_one_by_one(Lane.LIVE, [cardholder.shard])
+        decided: list[Decided] = []
+        engine._run_one_by_one(Lane.LIVE, [cardholder.shard], decided.extend)
     else:
         decided = office.world.drain(engine)
 

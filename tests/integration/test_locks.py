@@ -256,6 +256,35 @@ def test_a_locked_parked_message_delays_its_cardholder_alone(world: World, platf
     world.check_books(held)
 
 
+def test_decisions_before_a_locked_row_are_answered_one_by_one(world: World, platform: Id) -> None:
+    """They were answered after the last commit: hundreds of callers waited for the slowest."""
+    cardholders = of_one_shard(world, platform, 6)
+    held, engine = cardholders[-2], world.engine()
+    world.process(engine, [(held, world.event("AUTHORIZATION_REVERSAL", held, "T1", 10))])
+    before = world.count("outcomes")
+    sent = [(one, world.authorization(one, f"U{n}", 1)) for n in range(10) for one in cardholders]
+    ids = {
+        one.id for one in world.accept([*sent[:50], (held, world.authorization(held, "T1", 30))])
+    }
+    answered: list[Decided] = []
+    written: list[int] = []  # Outcomes, at each answer.
+
+    def answer(decided: list[Decided]) -> None:
+        answered.extend(decided)
+        written.append(world.count("outcomes") - before)
+
+    with psycopg.connect(world.url) as outsider:
+        outsider.execute(
+            "SELECT FROM parked WHERE customer_id = %s FOR UPDATE", [held.owner.customer_id]
+        )
+        engine.step(Lane.LIVE, [held.shard], answer)
+        assert written == [*range(1, 51)]
+    eventually(lambda: [engine.step(Lane.LIVE, [held.shard], answer)] and len(answered) == 51)
+
+    assert {one.message.id for one in answered} == ids
+    assert len(answered) == 51
+
+
 def test_lanes_that_meet_at_one_cardholder_wait_for_each_other(world: World, platform: Id) -> None:
     cardholder = world.cardholder(platform, 100_000)
     lanes = {Lane.LIVE: world.engine(batch_size=5), Lane.BULK: world.engine(batch_size=5)}

@@ -664,6 +664,32 @@ def test_a_stall_stays_while_batches_pass_over_its_cardholder(
     world.check_books(stalled)
 
 
+def test_decisions_before_a_failure_are_answered_one_by_one(world: World, platform: Id) -> None:
+    """They were answered after the failure: callers waited for the commits of all others."""
+    cursed_one, other = neighbours(world, platform, 2)
+    event = world.clearing(cursed_one, "T1", 10)
+    engine = world.engine()
+    before = world.count("outcomes")
+    events = [(other, world.clearing(other, f"T{n}", 1)) for n in range(60)]
+    events[49:49] = [(cursed_one, event)]
+    answered: list[Decided] = []
+    written: list[int] = []  # Outcomes, at each answer.
+
+    def answer(decided: list[Decided]) -> None:
+        answered.extend(decided)
+        written.append(world.count("outcomes") - before)
+
+    with cursed(world, event["reference"]):
+        accepted = world.accept(events)
+        engine.step(Lane.LIVE, [other.shard], answer)
+        assert written == [*range(1, 50)]
+        assert [one.message.id for one in answered] == [one.id for one in accepted[:49]]
+    eventually(lambda: [engine.step(Lane.LIVE, [other.shard], answer)] and len(answered) == 61)
+
+    assert sorted(one.message.id for one in answered) == sorted(one.id for one in accepted)
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
 def attempts(world: World) -> list[tuple[Any, ...]]:
     return world.rows("SELECT customer_id, attempts FROM stalled_queues")
 
