@@ -6,9 +6,9 @@ Source: docs/decisions/0080-approval-by-the-response-to-a-webhook.md
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from psycopg import Connection
@@ -130,8 +130,12 @@ class Answered:
     answer: Answer
 
 
+_Place = tuple[datetime, Id]  # When the payment was requested, and its id.
+
+_FIRST: Final[_Place] = (datetime(1, 1, 2, tzinfo=UTC), Id(bytes(16)))
+
 _ANSWERED: Final = """
-    SELECT t.id, t.customer_id, t.platform_id, t.requested_fields, a.status, a.error,
+    SELECT t.created_at, t.id, t.customer_id, t.platform_id, t.requested_fields, a.status, a.error,
         a.response_head, a.attempted_at + a.duration_ms * interval '1 millisecond'
     FROM transfers t
     CROSS JOIN LATERAL (
@@ -143,7 +147,8 @@ _ANSWERED: Final = """
     JOIN webhook_attempts a
         ON a.delivery_id = asked.id AND a.customer_id = asked.customer_id AND a.number = 1
     WHERE t.status = 'PENDING' AND t.needs_approval AND t.sequence > 0  -- It has arrived.
-    ORDER BY t.created_at LIMIT %s
+        AND (t.created_at, t.id) > (%s, %s)
+    ORDER BY t.created_at, t.id LIMIT %s
 """
 
 
@@ -152,20 +157,25 @@ class ApprovalAnswers:
 
     A payment awaits approval until the engine has decided it, so its message may be enqueued again:
     it is the same message, which is decided once. No database transaction waits for a receiver: the
-    sender of webhooks has recorded the response, or will.
+    sender of webhooks has recorded the response, or will. A page is followed by the next one, so
+    that payments whose messages wait in a queue that cannot move keep no others back.
     """
 
     is_due: Final = "EXISTS (SELECT FROM transfers WHERE status = 'PENDING' AND needs_approval)"
     """The condition, in SQL, that there may be something to enqueue: a payment awaits approval."""
 
     def __init__(self, key: InboxKey) -> None:
-        """Sign messages with `key`."""
+        """Begin with the oldest, and sign messages with `key`."""
         self._key: Final = key
+        self._place: _Place = _FIRST
 
     def enqueue_due(self, connection: Connection[Any], now: datetime) -> int:
-        """Enqueue the decisions of webhooks that were answered; return how many were written."""
+        """Enqueue the decisions of a page of answered webhooks; return how many were written."""
         connection.execute(inbox.BY_KEY)
-        found = [_decided(waiting, now) for waiting in _answered(connection, PAGE_LIMIT)]
+        arguments = [WebhookType.INCOMING_PAYMENT_PENDING.value, *self._place, PAGE_LIMIT]
+        rows = connection.execute(_ANSWERED, arguments).fetchall()
+        self._place = (rows[-1][0], rows[-1][1]) if len(rows) == PAGE_LIMIT else _FIRST
+        found = [_decided(_answered(row), now) for row in rows]
         decided = [message for message in found if message is not None]
         return inbox.accept_once(connection, decided, self._key) if decided else 0
 
@@ -185,14 +195,13 @@ def _decided(waiting: Answered, now: datetime) -> Message | None:
     return message
 
 
-def _answered(connection: Connection[Any], limit: int) -> Iterator[Answered]:
-    """Yield the oldest payments that await approval and whose webhook was answered."""
-    arguments = [WebhookType.INCOMING_PAYMENT_PENDING.value, limit]
-    for row in connection.execute(_ANSWERED, arguments):
-        yield Answered(
-            transfer_id=row[0],
-            customer_id=row[1],
-            platform_id=row[2],
-            required=row[3] or (),
-            answer=Answer(status=row[4], error=row[5], body=row[6], ended_at=row[7]),
-        )
+def _answered(row: Sequence[Any]) -> Answered:
+    """Return the payment that awaits approval, and its answer, of `row`."""
+    _, key, customer_id, platform_id, required, status, error, body, ended_at = row
+    return Answered(
+        transfer_id=key,
+        customer_id=customer_id,
+        platform_id=platform_id,
+        required=required or (),
+        answer=Answer(status=status, error=error, body=body, ended_at=ended_at),
+    )
