@@ -197,12 +197,13 @@ class ApiConfig:
 def create_app(
     config: ApiConfig,
     *,
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    clock: Callable[[], datetime] | None = None,
     examine: Examine | None = None,
 ) -> FastAPI:
     """Return the application; it opens no connection before it starts.
 
-    `examine` is what the console shows about the installation.
+    It goes by PostgreSQL's clock, as the engine does; a `clock` takes the place of that and of the
+    process's own. `examine` is what the console shows about the installation.
     """
 
     @asynccontextmanager
@@ -295,7 +296,9 @@ def _pool(size: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIterator[Services]:
+async def _services(
+    config: ApiConfig, given_clock: Callable[[], datetime] | None
+) -> AsyncIterator[Services]:
     platforms = PlatformConnections(config.database_url, **_pool(_CONNECTIONS))
     installation = async_engine(config.database_url, **_pool(_INSTALLATION_CONNECTIONS))
     # Requests that use every connection do not make the process unready.
@@ -311,6 +314,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         secret_key=config.secret_key,
         reply_timeout_s=config.reply_timeout_s,
     )
+    clock = given_clock or client.now
     limits = RateLimits(
         {
             REQUESTS: sliding_window.parse(config.rate_limit),
@@ -336,7 +340,10 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
             ) as customer_uploads,
         ):
             readiness = Readiness(
-                health_engine, client, schema_head=compatibility.head(), clock=clock
+                health_engine,
+                client,
+                schema_head=compatibility.head(),
+                clock=given_clock or (lambda: datetime.now(UTC)),  # It says when that is wrong.
             )
             yield Services(
                 platforms=platforms,
