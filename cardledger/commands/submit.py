@@ -32,13 +32,17 @@ from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
-from cardledger.workers.client import Client, UnavailableError, jsonl
+from cardledger.workers.client import Client, UnavailableError, jsonl, parsing
 from cardledger.workers.client.jsonl import Event, Splitter
 
 _READ: Final = 128 * 1024
 _CHUNK: Final = 500  # Events a write to the inbox: what a batch of the engine takes.
+_GROUP: Final = 50  # Outcomes that are printed together, shortly after a look at their deadlines.
 _MOST_WAITING: Final = 20  # Chunks accepted and not printed yet.
 _RETRY_S: Final = (0.1, 0.2, 0.5, 1.0)  # Pauses while PostgreSQL is away; the last one repeats.
+
+
+_Batch = Sequence[parsing.Submission | parsing.MalformedSubmission]  # Accepted together.
 
 
 @dataclass(slots=True)
@@ -137,7 +141,7 @@ class Submission:
         Raises: CommandError when there was no progress for too long.
         """
         chunks: Queue[list[Event] | None] = Queue(maxsize=2)
-        waiting: Queue[list[Future[Outcome]] | None] = Queue(maxsize=_MOST_WAITING)
+        waiting: Queue[_Batch | None] = Queue(maxsize=_MOST_WAITING)
         Reader(source, chunks, asyncio.get_running_loop()).start()
         # A pool of its own size: the writer and the look-up of late outcomes.
         engine = async_engine(self._place.database_url, keyed=True, pool_size=2)
@@ -146,7 +150,7 @@ class Submission:
             client_of_file = Client(engine, redis_url, secret_key=self._secret_key)
             async with client_of_file as client, asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._enqueue(client, chunks, waiting))
-                tasks.create_task(self._print(waiting, reporter))
+                tasks.create_task(self._print(client, waiting, reporter))
         except BaseExceptionGroup as group:
             # Of the two tasks, the first to fail has cancelled the other.
             raise group.exceptions[0] from None
@@ -157,15 +161,15 @@ class Submission:
         self,
         client: Client,
         chunks: "Queue[list[Event] | None]",
-        waiting: "Queue[list[Future[Outcome]] | None]",
+        waiting: "Queue[_Batch | None]",
     ) -> None:
         while (chunk := await chunks.get()) is not None:
-            futures = await self._accepted(client, chunk)
+            batch = await self._accepted(client, chunk)
             self.tally.accepted += len(chunk)
-            await waiting.put(futures)
+            await waiting.put(batch)
         await waiting.put(None)
 
-    async def _accepted(self, client: Client, chunk: list[Event]) -> "list[Future[Outcome]]":
+    async def _accepted(self, client: Client, chunk: list[Event]) -> "_Batch":
         """Have `chunk` accepted, again and again while PostgreSQL is away.
 
         A write whose answer was lost may have been accepted: its events are then duplicates of
@@ -175,7 +179,7 @@ class Submission:
         attempt = 0
         while True:
             try:
-                return await client.enqueue(chunk, platform_id=self._platform_id, lane=Lane.BULK)
+                return await client.accept(chunk, platform_id=self._platform_id, lane=Lane.BULK)
             except UnavailableError as error:
                 if time.monotonic() > deadline:
                     raise CommandError(
@@ -187,21 +191,35 @@ class Submission:
             attempt += 1
 
     async def _print(
-        self, waiting: "Queue[list[Future[Outcome]] | None]", reporter: "_Progress"
+        self, client: Client, waiting: "Queue[_Batch | None]", reporter: "_Progress"
     ) -> None:
-        while (futures := await waiting.get()) is not None:
-            outcomes = await self._outcomes(futures) if self._wait else _rejected(futures)
-            for outcome in outcomes:
-                self.tally.count(outcome)
+        while (batch := await waiting.get()) is not None:
+            futures = [each.outcome for each in batch]
             if self._wait:
-                self._tell(outcomes)
-            reporter.update(len(futures))
+                await self._decided(futures)
+                for start in range(0, len(batch), _GROUP):
+                    # An approval may have waited here for the others until after its deadline.
+                    outcomes = await client.reported(batch[start : start + _GROUP])
+                    self._count(outcomes)
+                    self._tell(outcomes)
+            else:
+                self._count(_rejected(futures))
+            reporter.update(len(batch))
 
-    async def _outcomes(self, futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
+    def _count(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self.tally.count(outcome)
+
+    async def _decided(self, futures: "Sequence[Future[Outcome]]") -> None:
+        """Return once each of `futures` has its outcome.
+
+        Raises: CommandError, UnavailableError.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 # One after the other, in order; most have arrived already.
-                return [await future for future in futures]
+                for future in futures:
+                    await future
         except TimeoutError:
             undecided = sum(not future.done() or future.cancelled() for future in futures)
             raise CommandError(

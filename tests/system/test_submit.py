@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.system.support import COMMAND, Up, outcomes, purchases, started, writ
 from tests.waiting import eventually, limit_s, processor_s
 
 pytestmark = pytest.mark.slow
+
+_IS_HELD = "SELECT held > 0 FROM internal_accounts WHERE id = %s"
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +254,49 @@ def test_a_card_of_another_platform_is_unknown_to_a_platform(
     submitted = system.submit("--platform", "0193b5c4-0000-7000-8000-000000000000", file)
 
     assert [one["reason"] for one in outcomes(submitted)] == ["UNKNOWN_CARD"]
+
+
+def test_an_approval_that_waited_for_other_outcomes_until_its_deadline_is_reversed(
+    system: Up, tmp_path: Path
+) -> None:
+    with system.api() as api:
+        [held, locked] = [support.cardholder(api) for _ in range(2)]
+    [authorization] = purchases([held["card"]], 1, prefix="late")
+    [_, clearing] = purchases([locked["card"]], 2, prefix="stalled")
+    account_id = held["account"].partition(":")[2]
+    with (
+        psycopg.connect(system.ready["databaseUrl"], autocommit=True) as connection,
+        psycopg.connect(system.ready["databaseUrl"]) as lock,
+    ):
+
+        def is_true(query: str, *arguments: object) -> bool:
+            row = connection.execute(query.encode(), arguments).fetchone()
+            return row is not None and row[0]
+
+        lock.execute(
+            "SELECT FROM internal_accounts WHERE id = %s FOR UPDATE",
+            [locked["account"].partition(":")[2]],
+        )
+        # Later than the command has started, and before its patience ends.
+        decide_by = datetime.now(UTC) + timedelta(seconds=8)
+        events = [clearing, authorization | {"decideBy": decide_by.isoformat()}]
+        file = write_lines(tmp_path / "events.jsonl", events)
+        command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), file]
+        with started(command, env=system.env, stdout=subprocess.PIPE, text=True) as process:
+            eventually(lambda: is_true(_IS_HELD, account_id))
+            assert is_true("SELECT clock_timestamp() < %s", decide_by), "approved too late"
+            eventually(lambda: is_true("SELECT clock_timestamp() > %s", decide_by))
+            lock.rollback()
+            printed = [
+                json.loads(line) for line in process.communicate(timeout=limit_s())[0].splitlines()
+            ]
+
+        assert process.returncode == 0
+        assert [one["reference"] for one in printed] == ["stalled-1", "late-0"]
+        assert (printed[0]["outcome"], printed[1]["outcome"]) == ("APPLIED", "DECLINED")
+        assert printed[1]["reason"] == "DECISION_TIMEOUT"
+        eventually(lambda: not is_true(_IS_HELD, account_id))
+    assert system.verify().returncode == 0
 
 
 def test_without_a_worker_the_time_out_says_that_nothing_is_lost(
