@@ -132,6 +132,7 @@ def test_a_file_under_another_name_is_not_booked_again(network: Network) -> None
     bought = clearing(network, "T1", 10_000)
     network.send(bought)
     fee = {"record": "D", "type": "FEE", "amount": "315", "currency": "USD"}
+    shipment = network.line(bought, reference="", network_reference="N-1")
     lines = [network.line(bought, interchange="1"), fee]
     first = network.imported(DAY, lines, file_id=f"{network.name}-1")
     booked = "SELECT count(*) FROM settlement_bookings b JOIN network_files f ON f.id = b.file_id"
@@ -151,6 +152,8 @@ def test_a_file_under_another_name_is_not_booked_again(network: Network) -> None
         network.imported(DAY, [network.line(bought, interchange="2"), fee]),
         network.imported(DAY, [fee]),
         network.imported(DAY, [fee]),
+        network.imported(DAY, [shipment]),
+        network.imported(DAY, [shipment]),
     ]
     assert {each.state for each in (first, *others)} == {"IMPORTED"}
 

@@ -14,7 +14,7 @@ _COLUMNS: Final = (
     " l.merchant_amount, l.merchant_currency, l.interchange, l.transaction_date, l.merchant, l.mcc"
 )
 # Lines are compared where the totals agree. Without a reference they may be equal and not the same:
-# a fee of each of two files.
+# a fee of each of two files, or two shipments of a purchase, which have its network reference.
 _COMPARE: Final = f"""    SELECT quote_literal(o.file_id) || ', imported at ' || o.imported_at
     INTO wrong
     FROM network_files f
@@ -24,7 +24,7 @@ _COMPARE: Final = f"""    SELECT quote_literal(o.file_id) || ', imported at ' ||
     WHERE f.id = file
         AND EXISTS (
             SELECT FROM network_lines l
-            WHERE l.file_id = file AND coalesce(l.reference, l.network_reference) IS NOT NULL
+            WHERE l.file_id = file AND l.reference IS NOT NULL
         )
         AND NOT EXISTS (
             SELECT FROM (SELECT * FROM network_file_totals s WHERE s.file_id = f.id) own
