@@ -198,13 +198,27 @@ class Submission:
             if self._wait:
                 await self._decided(futures)
                 for start in range(0, len(batch), _GROUP):
-                    # An approval may have waited here for the others until after its deadline.
-                    outcomes = await client.reported(batch[start : start + _GROUP])
+                    outcomes = await self._reported(client, batch[start : start + _GROUP])
                     self._count(outcomes)
                     self._tell(outcomes)
             else:
                 self._count(_rejected(futures))
             reporter.update(len(batch))
+
+    async def _reported(self, client: Client, group: "_Batch") -> list[Outcome]:
+        """Return the outcomes of `group`, which are there, as they may be printed now.
+
+        An approval may have waited for the others until after its deadline. That its reversal is
+        recorded is waited for again and again while PostgreSQL is away. Raises: UnavailableError.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return await client.reported(group)
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_RETRY_S[0])
 
     def _count(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:

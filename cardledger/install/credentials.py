@@ -10,7 +10,6 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +21,8 @@ from cardledger.install.ready_file import write_private
 from cardledger.ledger.platforms import api_tokens, console_tickets
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage import database_clock
+from cardledger.ledger.storage.engines import async_engine, driver_async
 from cardledger.ledger.storage.secrets.key_ring import MIN_KEY_LENGTH, KeyRing, ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
@@ -171,8 +171,9 @@ def console_ticket(database_url: str, keys: KeyRing, client_id: str) -> str | No
         engine = async_engine(database_url)
         try:
             async with engine.begin() as connection:
+                at = await database_clock.read_async(await driver_async(connection))
                 return await console_tickets.create(
-                    connection, client_id=client_id, keys=keys, at=datetime.now(UTC)
+                    connection, client_id=client_id, keys=keys, at=at
                 )
         finally:
             await engine.dispose()

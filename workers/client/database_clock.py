@@ -72,7 +72,7 @@ class DatabaseClock:
 
         Behind only after PostgreSQL's clock was set by less than the round trip of the last one.
 
-        Until the first reading it is the time of this process, by which nothing is decided.
+        Until the first reading it is the time of this process, by which no deadline is kept.
         """
         if self.bounds is None:
             return datetime.now(UTC)

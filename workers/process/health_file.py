@@ -58,8 +58,9 @@ def problems(
     Files of processes that have ended do not count, but some worker must run. With
     `of_worker_only`, problems of the whole installation do not count.
     """
-    now = monotonic() if now is None else now
-    running = [health for health in _read(directory, role) if _runs(health, now)]
+    found_files = list(_read(directory, role))
+    now = monotonic() if now is None else now  # After the files: one may be written meanwhile.
+    running = [health for health in found_files if _runs(health, now)]
     if not running:
         return [f"no worker ({role}) runs here; start one, or set CARDLEDGER_DATA_DIR to its own"]
     found: list[str] = []

@@ -71,17 +71,17 @@ def retry(
     A refund to an account that is CLOSED or full fails again. The exit code is 1 if a payment is
     not among those that `list` shows.
     """
-    from datetime import UTC, datetime
-
     from cardledger.ledger.payments import retries
     from cardledger.ledger.projections import unfinished_payments
+    from cardledger.ledger.storage import database_clock
 
     key = inbox_key(data_dir)
     keys = [identifier(text, "a payment") for text in ids]
 
     async def retry_all(connection: "AsyncConnection[Any]") -> "dict[Id, str]":
         found = await unfinished_payments.find(connection, limit=_RETRIED, ids=keys)
-        refused = await retries.retry(connection, found, key, now=datetime.now(UTC))
+        now = await database_clock.read_async(connection)
+        refused = await retries.retry(connection, found, key, now=now)
         listed = {payment.id for payment in found}
         return refused | {
             each: "Not a payment that stopped." for each in keys if each not in listed
