@@ -177,7 +177,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "fundingPaymentInstructions": "Ways to fund the account; empty without a connected rail.",
     "InternalAccount.sequence": "Number of ledger entries of the account.",
     "InternalAccount.type": "Type of the internal account.",
-    "InternalAccount.status": "Status of the account; payments leave and reach `ACTIVE` accounts only.",
+    "InternalAccount.status": "Status of the account; payments need an `ACTIVE` one.",
     # --- cards
     "cardId": "Identifier of the card.",
     "cardholderId": "Customer who holds the card.",
