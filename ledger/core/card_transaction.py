@@ -311,12 +311,18 @@ def _nothing(state: CardTransaction) -> Decision:
 
 
 def _authorize(state: CardTransaction, command: commands.Authorize) -> Decision:
-    reason = decline_reason(command, _committed(state, command))
+    needed = _needed(state, command)
+    reason = decline_reason(command, needed)
     if reason:
         declined = events.Declined(amount=command.amount, reason=reason)
         return Decision([declined], evolve(state, declined))
     authorized = events.Authorized(amount=command.amount)
     approved = _record(state, authorized, command.balance, confirms_later=command.confirms_later)
+    if needed and 0 < approved.after.open_pull <= command.balance:
+        # An approval takes what it was checked for, whatever is due before it in the queue: else
+        # the next one would be checked for the same money.
+        pull = _pull_recovered(approved.after)
+        approved = Decision([*approved.facts, pull], evolve(approved.after, pull))
     if not command.clears:
         return approved
     # The approval has checked funds for both pulls together.
@@ -325,14 +331,16 @@ def _authorize(state: CardTransaction, command: commands.Authorize) -> Decision:
     return Decision([*approved.facts, *cleared.facts], cleared.after)
 
 
-def _committed(state: CardTransaction, command: commands.Authorize) -> int:
-    """Return what an approval of `command` would add to what is authorized or has settled.
+def _needed(state: CardTransaction, command: commands.Authorize) -> int:
+    """Return what the account must have for `command`, besides what is owed.
 
-    An authorization that arrives after its clearing adds nothing. One beyond what has cleared does,
-    though nothing is pulled for it before it clears as well.
+    That is what an approval would add to what is authorized or has settled, and what is due for an
+    earlier hold. An authorization that arrives after its clearing adds nothing. One beyond what has
+    cleared does, though nothing is pulled for it before it clears as well.
     """
     taken = state.settled + (command.amount if command.clears else 0)
-    return max(state.authorized + command.amount, taken) - max(state.authorized, state.settled)
+    added = max(state.authorized + command.amount, taken) - max(state.authorized, state.settled)
+    return added + max(state.open_pull - state.overdrawn, 0)
 
 
 def _reverse(state: CardTransaction, amount: int | None) -> Decision:
@@ -404,9 +412,13 @@ def _recover(state: CardTransaction, balance: int) -> Decision:
         facts.append(events.DebitRecovered(amount=state.unpaid))
         balance -= state.unpaid
     if state.open_pull and state.open_pull <= balance:
-        unfunded = min(state.open_pull, state.overdrawn)
-        facts.append(events.PullRecovered(amount=state.open_pull, unfunded=unfunded))
+        facts.append(_pull_recovered(state))
     return Decision(facts, fold(facts, state))
+
+
+def _pull_recovered(state: CardTransaction) -> events.PullRecovered:
+    unfunded = min(state.open_pull, state.overdrawn)
+    return events.PullRecovered(amount=state.open_pull, unfunded=unfunded)
 
 
 def _record(

@@ -120,10 +120,7 @@ def sentence(  # noqa: PLR0912, PLR0915, C901 - one branch an event
         case events.PullResized():
             return f"The amount due changed from {money_text(before.open_pull)} to {amount}."
         case events.PullRecovered():
-            return (
-                f"The account was credited and the {amount} due was pulled;"
-                f" {money_text(after.pulled)} pulled in total."
-            )
+            return f"The {amount} due was pulled; {money_text(after.pulled)} pulled in total."
         case events.Released():
             return f"{amount} was released to the funding account."
         case events.Cleared(unfunded=unfunded, final=final):

@@ -183,7 +183,8 @@ class Model(Account):
     def _authorize(self, purchase: Purchase, event: Event, number: int) -> str:
         amount = event["amount"]
         clears = event["type"] == "FINANCIAL_AUTHORIZATION"
-        self.reason = self._decline_reason(purchase, amount, clears=clears) or self.late_reason
+        asked = purchases.asked_for(purchase, amount, clears=clears)
+        self.reason = self._decline_reason(purchase, amount, asked) or self.late_reason
         if self.reason and purchases.stays_credit(purchase):
             return "DECLINED"
         purchase["isAuthorizationKnown"] = True
@@ -194,18 +195,13 @@ class Model(Account):
             return "DECLINED"
         self._approve(purchase, purchase["authorized"] + amount)
         slow = purchase["descriptor"][-3:] in {"005", "006"}
-        self._settle_up(purchase, number, money=self.money, slow=slow)
+        self._settle_up(purchase, number, money=self.money, slow=slow, pays_open=asked > 0)
         if clears:
             self._clear(purchase, amount, final=True)
             self._settle_up(purchase, number, money=self.money)
         return "APPLIED"
 
-    def _decline_reason(self, purchase: Purchase, amount: int, *, clears: bool) -> str | None:
-        promised = max(purchase["authorized"], purchase["settled"])
-        required = purchase["authorized"] + amount
-        if clears:
-            required = max(required, purchase["settled"] + amount)
-        missing = max(required - promised, 0)
+    def _decline_reason(self, purchase: Purchase, amount: int, asked: int) -> str | None:
         if purchase["descriptor"].endswith("002"):
             return "INSUFFICIENT_FUNDS"
         if purchase["descriptor"].endswith("003") or self.card_state == "FROZEN":
@@ -214,7 +210,7 @@ class Model(Account):
             return "CARD_NOT_ACTIVE"
         if self.max_spend is not None and amount > self.max_spend:
             return "SPEND_LIMIT_EXCEEDED"
-        if missing > max(self.money - self.owed(), 0):
+        if asked > max(self.money - self.owed(), 0):
             return "INSUFFICIENT_FUNDS"
         return None
 
@@ -335,8 +331,12 @@ class Model(Account):
         *,
         money: int | None = None,
         slow: bool = False,
+        pays_open: bool = False,
     ) -> None:
-        """Pull or release the difference between required and funded; a pull is all or nothing."""
+        """Pull or release the difference between required and funded; a pull is all or nothing.
+
+        A pull that is open waits for its turn, unless an approval `pays_open`.
+        """
         if money is None:
             money = self._pullable(purchase)
         missing = purchases.missing(purchase)
@@ -344,6 +344,8 @@ class Model(Account):
         was_open = purchase["open"]
         if was_open:
             purchase["open"] = missing  # At most one pull is open; its amount is the shortfall.
+            if pays_open and missing <= money:
+                self._pay_open(purchase)
         elif missing:
             purchase["pulls"] += 1
             if missing <= money:
@@ -385,10 +387,13 @@ class Model(Account):
             purchase["unpaid"] = 0
             if purchase["open"] > self.money:
                 return
-            self.money -= purchase["open"]
-            purchase["pulled"] += purchase["open"]
-            purchase["open"] = 0
+            self._pay_open(purchase)
             del self.debts[name]
+
+    def _pay_open(self, purchase: Purchase) -> None:
+        self.money -= purchase["open"]
+        purchase["pulled"] += purchase["open"]
+        purchase["open"] = 0
 
     def _purchase(self, name: str, event: Event) -> Purchase:
         return self.purchases.setdefault(name, purchases.new(name, event))

@@ -94,6 +94,18 @@ def missing(purchase: Purchase) -> int:
     return max(required(purchase) - covered(purchase), 0)
 
 
+def asked_for(purchase: Purchase, amount: int, *, clears: bool) -> int:
+    """Return what an authorization of `amount` needs, besides what is owed.
+
+    That is what it adds to what was promised, and the part of an open pull that is a hold.
+    """
+    total = purchase["authorized"] + amount
+    if clears:
+        total = max(total, purchase["settled"] + amount)
+    added = max(total - max(purchase["authorized"], purchase["settled"]), 0)
+    return int(added + max(purchase["open"] - overdrawn(purchase), 0))
+
+
 def figures(purchase: Purchase) -> dict[str, Any]:
     """Return it with the field names of the published life cycles."""
     authorized = purchase["authorized"] or purchase["asked"]

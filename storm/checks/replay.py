@@ -74,8 +74,8 @@ class _Account(Model):
         self.cards: Final[dict[str, str]] = {}
 
     @override
-    def _decline_reason(self, purchase: Purchase, amount: int, *, clears: bool) -> str | None:
-        found = super()._decline_reason(purchase, amount, clears=clears)
+    def _decline_reason(self, purchase: Purchase, amount: int, asked: int) -> str | None:
+        found = super()._decline_reason(purchase, amount, asked)
         return found or self.forced_reason
 
     @override

@@ -121,7 +121,31 @@ def test_an_open_pull_is_not_counted_twice_when_more_is_asked_for() -> None:
     approved = facts_of(short, authorize(200, balance=200, owed=100))
 
     assert declined == [events.Declined(amount=200, reason=DECLINED)]
-    assert approved == [events.Authorized(amount=200), events.PullResized(amount=200)]
+    assert approved == [
+        events.Authorized(amount=200),
+        events.PullResized(amount=200),
+        events.PullRecovered(amount=200, unfunded=100),
+    ]
+
+
+def test_an_increment_needs_what_is_due_for_the_hold_as_well() -> None:
+    short = after(commands.StandIn(amount=500, balance=0))
+
+    declined = facts_of(short, authorize(300, balance=799))
+    approved = facts_of(short, authorize(300, balance=800))
+
+    assert declined == [events.Declined(amount=300, reason=DECLINED)]
+    assert approved == [
+        events.Authorized(amount=300),
+        events.PullResized(amount=800),
+        events.PullRecovered(amount=800, unfunded=0),
+    ]
+
+
+def test_an_approval_that_adds_nothing_leaves_the_open_pull_of_its_clearing() -> None:
+    short = after(clear(100, balance=0))
+
+    assert facts_of(short, authorize(100, balance=100, owed=100)) == [events.Authorized(amount=100)]
 
 
 def test_recovery_pays_an_open_pull_whole_or_not_at_all() -> None:

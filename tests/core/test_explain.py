@@ -95,7 +95,7 @@ SENTENCES: Sequence[tuple[Sequence[events.Event], events.Event, str]] = (
     (
         SHORT,
         events.PullRecovered(amount=250, unfunded=250),
-        "The account was credited and the 2.50 USD due was pulled; 15.00 USD pulled in total.",
+        "The 2.50 USD due was pulled; 15.00 USD pulled in total.",
     ),
     (
         AUTHORIZED,

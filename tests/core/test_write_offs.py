@@ -290,7 +290,11 @@ def test_an_adjusted_or_reversed_authorization_needs_no_funds_for_what_is_writte
         events.AuthorizationReversed(amount=40, final=True),
         events.PullResized(amount=0),
     ]
-    assert facts_of(state, authorize(30, balance=30))[1:] == [events.PullResized(amount=70)]
+    assert facts_of(state, authorize(30, balance=69))[1:] == []
+    assert facts_of(state, authorize(30, balance=70))[1:] == [
+        events.PullResized(amount=70),
+        events.PullRecovered(amount=70, unfunded=0),
+    ]
 
 
 def test_a_pending_pull_that_fails_later_leaves_the_written_off_part_alone() -> None:

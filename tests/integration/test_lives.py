@@ -841,6 +841,40 @@ def test_an_open_pull_that_shrinks_to_what_is_there_is_paid(world: World, platfo
     assert (state(cleared).status, life.balance) == (Status.SETTLED, 200)
 
 
+def test_no_two_approvals_are_for_the_same_money_while_a_hold_is_due(
+    world: World, platform: Id
+) -> None:
+    life = Life(world, platform, 0)
+    life.submit("STAND_IN_AUTHORIZATION", 500)
+    life.deposit(400)
+
+    asked = [life.submit("AUTHORIZATION_INCREMENT", 300) for _ in range(3)]
+
+    assert [one.outcome for one in asked] == [OutcomeType.DECLINED] * 3
+    life.deposit(500)  # It pays the hold.
+    asked = [life.submit("AUTHORIZATION_INCREMENT", 300) for _ in range(2)]
+    assert [one.outcome for one in asked] == [OutcomeType.APPLIED, OutcomeType.DECLINED]
+    assert (life.balance, life.column("open_pull"), life.column("pulled")) == (100, 0, 800)
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount"), [("AUTHORIZATION_INCREMENT", 250), ("FINANCIAL_AUTHORIZATION", 150)]
+)
+def test_an_approval_pays_its_open_pull_before_older_ones(
+    world: World, platform: Id, kind: str, amount: int
+) -> None:
+    life = Life(world, platform, 0)
+    life.submit("STAND_IN_AUTHORIZATION", 1000)
+    life.submit("CLEARING", 100, "T2", final=False)
+    life.deposit(300)
+
+    asked = [life.submit(kind, amount, "T2") for _ in range(2)]
+
+    assert [one.outcome for one in asked] == [OutcomeType.APPLIED, OutcomeType.DECLINED]
+    assert (life.balance, life.column("open_pull", "T2")) == (50, 0)
+    assert life.column("open_pull", "T1") == 1000
+
+
 def test_a_force_post_that_is_not_final_expires_after_seven_days(
     world: World, platform: Id
 ) -> None:
