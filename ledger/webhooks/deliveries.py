@@ -10,6 +10,7 @@ from sqlalchemy import ARRAY, Row, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.ids import beside
 from cardledger.ledger.webhooks.ordering import LATER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -88,6 +89,15 @@ class AttemptPage:
 
 LAST_ATTEMPTS: Final = AttemptPage(limit=20)
 """Those that a delivery shows: there may be any number, each with 4 KB of a response."""
+
+
+def delivery_id(near: Id, webhook: Id, endpoint: Id | None) -> Id:
+    """Return the id of the delivery of `webhook` to `endpoint`, from that of any other delivery.
+
+    So there is one delivery of a webhook to an endpoint, whether dispatching or replaying makes it.
+    None: of what is stored for the endpoints that have missed it.
+    """
+    return beside(near, webhook, endpoint or Id(bytes(16)))
 
 
 async def page(

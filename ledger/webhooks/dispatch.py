@@ -22,9 +22,10 @@ from cardledger.ledger.projections import accounts, card_transaction, history
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.engines import driver as driver_of
-from cardledger.ledger.storage.ids import beside, numbered_ids
+from cardledger.ledger.storage.ids import numbered_ids
 from cardledger.ledger.webhooks import outbox_claims
 from cardledger.ledger.webhooks.backlogs import Backlogs
+from cardledger.ledger.webhooks.deliveries import delivery_id
 from cardledger.ledger.webhooks.folds import Folds
 from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
 from cardledger.ledger.webhooks.outbox_claims import Row, Turns
@@ -251,14 +252,6 @@ def _deliveries(
         for endpoint in endpoints if row.id in bodies else ():
             endpoint_id = None if endpoint is None else endpoint.id
             yield _Rendered(delivery_id(key, row.id, endpoint_id), row, bodies[row.id], endpoint)
-
-
-def delivery_id(near: Id, webhook: Id, endpoint: Id | None) -> Id:
-    """Return the id of the delivery of `webhook` to `endpoint`, from that of any other delivery.
-
-    So there is one delivery of a webhook to an endpoint, whether dispatching or replaying makes it.
-    """
-    return beside(near, webhook, endpoint or Id(bytes(16)))
 
 
 def _subscribes(endpoint: _Endpoint, row: Row) -> bool:

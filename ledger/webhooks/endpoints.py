@@ -20,6 +20,7 @@ from cardledger.ledger.storage.secrets.sealed_columns import (
     WEBHOOK_SECRET,
 )
 from cardledger.ledger.webhooks import dispatch_lock, signatures
+from cardledger.ledger.webhooks.deliveries import delivery_id
 from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -181,19 +182,36 @@ _LOCK_DELETED: Final = """
 
 # A requested test under way is left to its sender: it counts among its platform's tests until then.
 # Subqueries with a limit read the first entries of an index, whatever the number of deliveries.
-_DISCARD: Final = f"""
-    WITH page AS MATERIALIZED (
-        SELECT pending.* FROM unnest(%(endpoints)s::uuid[]) AS deleted (id)
-        CROSS JOIN LATERAL (
-            SELECT w.id, w.customer_id FROM webhook_deliveries w
-            WHERE w.endpoint_id = deleted.id AND w.next_attempt_at IS NOT NULL
-                AND NOT ({IS_REQUESTED_TEST} AND w.next_attempt_at > %(at)s)
-            ORDER BY w.next_attempt_at, w.webhook_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-        ) pending
-        LIMIT %(limit)s
-    )
+_PENDING: Final = f"""
+    SELECT pending.* FROM unnest(%(endpoints)s::uuid[]) AS deleted (id)
+    CROSS JOIN LATERAL (
+        SELECT w.id, w.customer_id, w.webhook_id FROM webhook_deliveries w
+        WHERE w.endpoint_id = deleted.id AND w.next_attempt_at IS NOT NULL
+            AND NOT ({IS_REQUESTED_TEST} AND w.next_attempt_at > %(at)s)
+        ORDER BY w.next_attempt_at, w.webhook_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) pending
+    LIMIT %(limit)s
+"""
+
+# What is stored without an endpoint stands for all that have missed the webhook. So a copy that was
+# not sent says nothing more, and endpoints that are deleted between replays leave no rows.
+_DELETE_COPIES: Final = """
+    DELETE FROM webhook_deliveries w
+    USING unnest(%(ids)s::uuid[], %(customers)s::uuid[], %(missed)s::uuid[])
+        AS page (id, customer_id, missed)
+    WHERE w.id = page.id AND w.customer_id = page.customer_id AND w.attempts = 0
+        AND w.next_attempt_at IS DISTINCT FROM w.lease_ends_at -- Else it is being sent.
+        AND EXISTS (
+            SELECT FROM webhook_deliveries m
+            WHERE m.id = page.missed AND m.customer_id = page.customer_id
+                AND m.endpoint_id IS NULL
+        )
+"""
+
+_END: Final = """
     UPDATE webhook_deliveries w SET state = 'NO_ENDPOINT', next_attempt_at = NULL
-    FROM page WHERE w.id = page.id AND w.customer_id = page.customer_id
+    FROM unnest(%(ids)s::uuid[], %(customers)s::uuid[]) AS page (id, customer_id)
+    WHERE w.id = page.id AND w.customer_id = page.customer_id
 """
 
 _MARK_DISCARDED: Final = """
@@ -207,16 +225,27 @@ _MARK_DISCARDED: Final = """
 def discard_page(connection: Connection, *, limit: int, at: datetime) -> int:
     """End up to `limit` pending deliveries of deleted endpoints; return how many.
 
-    They are kept with the state NO_ENDPOINT. Rows that another transaction has locked are left for
-    the next call. An endpoint without pending deliveries is marked and not looked at again, unless
-    a dispatch is under way, which may have read the endpoint before its deletion.
+    They are kept with the state NO_ENDPOINT, but for copies of what the endpoint has missed that
+    were not sent: the missed webhook is there, and can be replayed again. Rows that another
+    transaction has locked are left for the next call. An endpoint without pending deliveries is
+    marked and not looked at again, unless a dispatch is under way, which may have read the endpoint
+    before its deletion.
     """
     driver = driver_of(connection)
     endpoints = [key for (key,) in driver.execute(_LOCK_DELETED, [_DELETED_PAGE_SIZE])]
     if not endpoints:
         return 0
     arguments = {"endpoints": endpoints, "limit": limit, "at": at}
-    ended = driver.execute(_DISCARD, arguments).rowcount
+    pending = driver.execute(_PENDING, arguments).fetchall()
+    ended = len(pending)
+    if pending:
+        page = {
+            "ids": [key for key, _, _ in pending],
+            "customers": [customer for _, customer, _ in pending],
+            "missed": [delivery_id(key, webhook, None) for key, _, webhook in pending],
+        }
+        driver.execute(_DELETE_COPIES, page)
+        driver.execute(_END, page)
     # Last and only for a moment: a dispatch that begins now waits for the end of this transaction.
     if ended < limit and dispatch_lock.is_over(driver):
         driver.execute(_MARK_DISCARDED, arguments)

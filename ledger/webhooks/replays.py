@@ -16,8 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import first_id_at
-from cardledger.ledger.webhooks.deliveries import CLOCK_DIFFERENCE
-from cardledger.ledger.webhooks.dispatch import delivery_id
+from cardledger.ledger.webhooks.deliveries import CLOCK_DIFFERENCE, delivery_id
 from cardledger.ledger.webhooks.ordering import (
     LATER,
     LOCK_QUEUES,
@@ -34,7 +33,7 @@ REPLAY_BATCH_SIZE: Final = 500
 """Deliveries that one database transaction makes due again."""
 
 RETRY_LIMIT: Final = 100
-"""Attempts of a delivery after which it is not retried on request."""
+"""Attempts of a delivery after which it is neither retried on request nor replayed."""
 
 _SCAN_BATCH_SIZE: Final = 5000
 # The time of a webhook is that of its dispatcher before it waited for its turn, two seconds at
@@ -154,6 +153,7 @@ _MATCHING: Final = f"""
         AND (w.state IN ('FAILED', 'NO_ENDPOINT')
             OR w.state = 'DELIVERED' AND NOT %(only_failed)s
             OR {_WAITS_FOR_RETRY})
+        AND w.attempts < %(attempts_limit)s
     ORDER BY w.id, e.id LIMIT %(limit)s
 """
 
@@ -171,7 +171,7 @@ async def replay(
     """Make the next deliveries of `window` due again, at most `REPLAY_BATCH_SIZE` of them.
 
     Deliveries that wait for a retry are due at once. What enabled endpoints and the named one have
-    missed becomes deliveries. Tests are skipped.
+    missed becomes deliveries. Tests are skipped, and what has had `RETRY_LIMIT` attempts.
     """
     arguments = _arguments(platform_id, window, after, at)
     driver = await driver_async(connection)
@@ -209,6 +209,7 @@ def _arguments(
         "missed_since": _shifted(window.since, -_MISSED_MARGIN),
         "missed_until": _shifted(until, _MISSED_MARGIN),
         "only_failed": window.only_failed,
+        "attempts_limit": RETRY_LIMIT,
         "at": at,
         "later": LATER,
         "test": WebhookType.TEST.value,

@@ -14,18 +14,26 @@ from cardledger.schema.ids import Id
 PAGE: Final = 1_000
 """Deliveries that one statement looks at."""
 
+_ATTEMPTS: Final = 10_000  # Of the deliveries that one statement deletes, or of a single one.
+
 FIRST: Final = Id(bytes(16))
 """Before the id of every delivery."""
 
 
 # Ids of deliveries begin with their time. Those that are still to be sent stay, however many: what
-# limits the statement is the number that it looks at. A delivery that is being requested again is
-# locked, and skipped; so are those that another process deletes.
+# limits the statement is the number that it looks at, and that of their attempts: one that was
+# replayed has a hundred and more. A delivery that is being requested again is locked, and skipped;
+# so are those that another process deletes.
 _DELETE: Final = text(
     """
-    WITH page AS MATERIALIZED (
-        SELECT id, customer_id FROM webhook_deliveries
+    WITH looked_at AS MATERIALIZED (
+        SELECT id, customer_id, attempts FROM webhook_deliveries
         WHERE id > :after AND id < :before ORDER BY id LIMIT :page
+    ), page AS MATERIALIZED (
+        SELECT id, customer_id FROM (
+            SELECT id, customer_id, sum(attempts) OVER (ORDER BY id) - attempts AS attempts_before
+            FROM looked_at
+        ) summed WHERE attempts_before < :attempts
     ), old AS (
         SELECT w.id, w.customer_id
         FROM page JOIN webhook_deliveries w ON w.id = page.id AND w.customer_id = page.customer_id
@@ -38,7 +46,7 @@ _DELETE: Final = text(
         DELETE FROM webhook_attempts a USING deleted d
         WHERE a.delivery_id = d.id AND a.customer_id = d.customer_id
     )
-    SELECT id FROM page ORDER BY id
+    SELECT id, (SELECT count(*) FROM looked_at) FROM page ORDER BY id
     """
 )
 
@@ -50,12 +58,16 @@ def delete_old(
 ) -> Id | None:
     """Delete deliveries from before a time that are over, with their attempts.
 
-    Of a `page` of deliveries, the next ones `after` an id: those before it are not read again.
-    Returns the last id of a whole page; None: there are no more.
+    Of a `page` of deliveries, the next ones `after` an id: those before it are not read again. Of
+    fewer where they have many attempts. Returns the last id; None: there are no more.
     """
-    values = {"before": first_id_at(before), "after": after, "page": page}
-    read: list[Id] = [key for (key,) in connection.execute(_DELETE, values)]
-    return read[-1] if len(read) == page else None
+    values = {"before": first_id_at(before), "after": after, "page": page, "attempts": _ATTEMPTS}
+    rows = connection.execute(_DELETE, values).all()
+    if not rows:
+        return None
+    last: Id = rows[-1][0]
+    looked_at: int = rows[-1][1]
+    return last if looked_at == page or len(rows) < looked_at else None
 
 
 def delete_expired_credentials(connection: Connection, *, page: int = PAGE) -> int:

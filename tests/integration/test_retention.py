@@ -115,6 +115,24 @@ def test_a_delivery_that_is_requested_again_meanwhile_stays(
     assert key in kept(world, "webhook_attempts", "delivery_id")
 
 
+def test_deliveries_with_many_attempts_are_deleted_in_smaller_pages(
+    world: World, platform: Id, senders: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = sorted(deliver(world, platform, "DELIVERED", OLD) for _ in range(5))
+    world.connection.execute("UPDATE webhook_deliveries SET attempts = 100")
+    monkeypatch.setattr(retention, "_ATTEMPTS", 150)
+    after: Id | None = retention.FIRST
+    left = []
+
+    while after is not None:
+        with senders.begin() as connection:
+            after = retention.delete_old(connection, before=NOW - KEPT, after=after, page=10)
+        left.append(len(kept(world, "webhook_deliveries", "id")))
+
+    assert left == [3, 1, 0]
+    assert not kept(world, "webhook_attempts", "delivery_id") & set(keys)
+
+
 def test_a_run_is_bounded_and_the_next_one_goes_on(
     world: World, platform: Id, senders: Engine
 ) -> None:

@@ -14,6 +14,7 @@ from cardledger.ledger.storage.ids import new_id, time_of_id
 from cardledger.ledger.webhooks import endpoints, replays
 from cardledger.ledger.webhooks.dispatch_lock import DISPATCH_LOCK
 from cardledger.ledger.webhooks.ordering import LATER, lock_queues
+from cardledger.ledger.webhooks.replays import RETRY_LIMIT
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply
 from tests.integration.test_webhook_endpoints import (
@@ -300,3 +301,56 @@ async def retried(world: World, url: DatabaseUrl, platform: Platform, delivery_i
             connection, platform_id=platform.id, delivery_id=delivery_id, at=world.clock()
         )
     await engine.dispose()
+
+
+def test_endpoints_that_are_deleted_between_replays_leave_no_copies(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    missed = [world.emit(platform) for _ in range(3)]
+    world.dispatch()
+
+    for _ in range(2):
+        endpoint = world.endpoint(platform, "http://127.0.0.1:9/", **OFF)
+        assert replayed(world, app_database_url, platform, endpoint_id=endpoint) == 3
+        world.change(endpoint, deleted_at=world.clock())
+        with world.engine.begin() as connection:
+            assert endpoints.discard_page(connection, limit=500, at=world.clock()) == 3
+
+    rows = [(one.webhook_id, one.endpoint_id, one.state) for one in rows_of(world, platform)]
+    assert sorted(rows) == [(key, None, "NO_ENDPOINT") for key in sorted(missed)]
+
+
+def test_what_was_sent_of_a_copy_stays_when_its_endpoint_is_deleted(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    world.emit(platform)
+    world.dispatch()
+    endpoint = world.endpoint(platform, "http://127.0.0.1:9/")
+    replayed(world, app_database_url, platform, endpoint_id=endpoint)
+    world.sender().run_once()
+    world.change(endpoint, deleted_at=world.clock())
+
+    with world.engine.begin() as connection:
+        endpoints.discard_page(connection, limit=500, at=world.clock())
+
+    rows = {(one.endpoint_id, one.attempts, one.state) for one in rows_of(world, platform)}
+    assert rows == {(None, 0, "NO_ENDPOINT"), (endpoint, 1, "NO_ENDPOINT")}
+
+
+def test_what_has_had_many_attempts_is_not_replayed(
+    world: World, app_database_url: DatabaseUrl, database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    keys = [world.emit(platform) for _ in range(2)]
+    world.dispatch()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE webhook_deliveries SET state = 'DELIVERED', next_attempt_at = NULL,"
+            " attempts = %s - (webhook_id = %s)::int WHERE platform_id = %s",
+            [RETRY_LIMIT, keys[0], platform.id],
+        )
+
+    assert replayed(world, app_database_url, platform, only_failed=False) == 1
+    assert world.delivery(keys[0]).state == "PENDING"

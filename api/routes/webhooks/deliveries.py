@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http import idempotency
 from cardledger.api.http.errors import ApiError, invalid_field, not_found, unavailable
@@ -131,10 +132,14 @@ async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
         until=body.until,
         only_failed=body.only_failed,
     )
-    count, after = 0, body.cursor
+    count, after, is_full = 0, body.cursor, False
     for _ in range(_BATCH_LIMIT):
         # One commit per batch: locks are short, and an interrupted replay keeps its progress.
         async with call.writing() as connection:
+            # Each time: several replays at once make deliveries wait.
+            is_full = await _is_full(call, connection)
+            if is_full:
+                break
             batch = await replays.replay(
                 connection,
                 platform_id=call.platform_id,
@@ -146,6 +151,8 @@ async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
         if after is None or count >= _REPLAY_LIMIT:
             break
     await call.notify(doorbell.WEBHOOKS)
+    if is_full and after == body.cursor:
+        raise _too_many_wait(call)
     return resource_response(
         WebhookReplayed(count=count, has_more=after is not None, next_cursor=after)
     )
@@ -220,15 +227,24 @@ async def _check_room(call: PlatformContext) -> None:
 
     Raises: ApiError CONFLICT.
     """
-    limit = call.services.webhook_waiting_limit
     async with call.reading() as connection:
-        is_full = await backlogs.is_full(connection, call.platform_id, limit)
+        is_full = await _is_full(call, connection)
     if is_full:
-        message = (
-            f"{limit:,} webhook deliveries of this platform wait. Send the replay again when fewer"
-            " do: enable or delete the endpoints that they wait for, or make them respond."
-        )
-        raise ApiError(Code.CONFLICT, message, details={"limit": limit})
+        raise _too_many_wait(call)
+
+
+async def _is_full(call: RequestContext, connection: AsyncConnection) -> bool:
+    limit = call.services.webhook_waiting_limit
+    return await backlogs.is_full(connection, call.platform_id, limit)
+
+
+def _too_many_wait(call: RequestContext) -> ApiError:
+    limit = call.services.webhook_waiting_limit
+    message = (
+        f"{limit:,} webhook deliveries of this platform wait. Send the replay again when fewer do:"
+        " enable or delete the endpoints that they wait for, or make them respond."
+    )
+    return ApiError(Code.CONFLICT, message, details={"limit": limit})
 
 
 async def _delivery_response(call: PlatformContext, delivery_id: Id) -> Response:
