@@ -38,8 +38,8 @@ def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) ->
     """Yield which of `rows`, rejections without an item, have moved money of a known card."""
     moved: dict[Any, NetworkMoney] = {}
     booked_as_credit: list[tuple[Any, Id, str]] = []
-    for key, _, _, body, _, of_used_key in rows:
-        money, booked = money_in_text(body), of_used_key or ()
+    for key, _, _, body, reason, _, of_used_key in rows:
+        money, booked = money_in_text(body, reason), of_used_key or ()
         if money is None or _movement(money.type, money) in booked:
             continue
         moved[key] = money
@@ -51,7 +51,7 @@ def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) ->
         return
     ids = list({money.card_id for money in moved.values()})
     cards = {row[0]: row[1:] for row in connection.execute(_CARDS, [ids])}
-    for key, customer, platform, _, recorded_at, _ in rows:
+    for key, customer, platform, _, _, recorded_at, _ in rows:
         money_of_row = moved.get(key)
         card = cards.get(money_of_row.card_id) if money_of_row else None
         if money_of_row is None or card is None:
@@ -110,8 +110,8 @@ _WITHOUT_ITEM: Final = """
             b.body -> 'event' ->> 'reference' AS reference
         FROM inbox b WHERE b.source = 'engine' AND b.reference LIKE '%/suspense'
     )
-    SELECT r.id, nullif(r.customer_id, n.nil), nullif(r.platform_id, n.nil), r.body, r.recorded_at,
-        u.movements
+    SELECT r.id, nullif(r.customer_id, n.nil), nullif(r.platform_id, n.nil), r.body, r.reason,
+        r.recorded_at, u.movements
     FROM rejections r
     CROSS JOIN (SELECT '00000000-0000-0000-0000-000000000000'::uuid) AS n (nil)
     LEFT JOIN LATERAL (

@@ -5,7 +5,8 @@ moved money all the same. It is booked as if it had been applied, with SUSPENSE 
 card's accounts; so what is about a credit stands under the type that names its direction.
 FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network is told so, so
 nothing has moved. So is what was rejected of a sender that has given `expectedSequence`: it accepts
-a rejection, so that is the answer, as it is to a simulator.
+a rejection, so that is the answer, as it is to a simulator. But INTERNAL_ERROR is no answer: the
+event is as good as it was, and an error of the ledger keeps it from being applied.
 
 What a bank returns of a payout whose customer was deleted meanwhile stands there, too: its account
 is closed. People resolve it, once they have paid it outside the ledger.
@@ -21,6 +22,7 @@ from cardledger.ledger.core.entries import ChartAccount, Entry
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import EventType
+from cardledger.schema.wire.outcomes import RejectionReason
 
 _DUE_TO_NETWORK: Final = frozenset({EventType.CLEARING.value, EventType.RETURN_REVERSAL.value})
 _DUE_FROM_NETWORK: Final = frozenset(
@@ -34,6 +36,8 @@ _OF_CREDIT: Final = {
     EventType.CLEARING.value: EventType.RETURN.value,
     EventType.CLEARING_REVERSAL.value: EventType.RETURN_REVERSAL.value,
 }
+
+_INTERNAL: Final = RejectionReason.INTERNAL_ERROR.value
 
 PAYOUT_RETURN: Final = "PAYOUT_RETURN"
 """What a bank has returned for an account that is closed; no event of the network."""
@@ -66,19 +70,19 @@ def money_in(body: object) -> NetworkMoney | None:
         return None
 
 
-def money_of_rejected(body: object) -> NetworkMoney | None:
-    """Return the money that the event `body`, any JSON that was rejected, has moved all the same.
+def money_of_rejected(body: object, reason: str) -> NetworkMoney | None:
+    """Return the money that the event `body`, any JSON rejected for `reason`, has moved.
 
-    None where it cannot be read, or the sender accepts a rejection.
+    None where it cannot be read, or the sender accepts a rejection for `reason`.
     """
-    if isinstance(body, dict) and body.get("expectedSequence") is not None:
+    if reason != _INTERNAL and isinstance(body, dict) and body.get("expectedSequence") is not None:
         return None
     return money_in(body)
 
 
-def money_in_text(text: str) -> NetworkMoney | None:
-    """Return the money that the rejected event in `text` has moved, as `money_of_rejected` does."""
-    return money_of_rejected(event_in(text))
+def money_in_text(text: str, reason: str) -> NetworkMoney | None:
+    """Return the money that the event in `text` has moved, as `money_of_rejected` does."""
+    return money_of_rejected(event_in(text), reason)
 
 
 def event_in(text: str) -> dict[str, object] | None:

@@ -88,7 +88,7 @@ def money_of(records: Sequence[RejectionRecord]) -> dict[Id, NetworkMoney]:
     known: set[tuple[object, ...]] = set()
     for record in records:
         sent = event_in(record.body) or {}
-        money = money_of_rejected(sent)
+        money = money_of_rejected(sent, record.reason)
         if money is None:
             continue
         sender = _sender(record, sent)

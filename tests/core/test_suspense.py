@@ -24,6 +24,7 @@ from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import EventType
+from cardledger.schema.wire.outcomes import RejectionReason
 
 CARD = Id.parse("0198a2b4-0000-7000-8000-000000000001")
 MOVES = (
@@ -70,35 +71,40 @@ def test_what_else_is_wrong_with_an_event_does_not_matter(amount: int) -> None:
 
 
 @pytest.mark.parametrize("sequence", [0, 3, -1, "3", False])
-def test_what_its_sender_accepts_to_be_rejected_has_moved_nothing(sequence: object) -> None:
+@pytest.mark.parametrize("reason", RejectionReason)
+def test_what_its_sender_accepts_to_be_rejected_has_moved_nothing(
+    sequence: object, reason: RejectionReason
+) -> None:
     body = event(expectedSequence=sequence)
+    moved = money_in(body) if reason is RejectionReason.INTERNAL_ERROR else None
 
-    assert money_of_rejected(body) is money_in_text(json.dumps(body)) is None
+    assert money_of_rejected(body, reason) == money_in_text(json.dumps(body), reason) == moved
     assert money_in(body) == NetworkMoney("CLEARING", CARD, 100)
 
 
-def test_null_is_an_absent_field() -> None:
-    assert money_of_rejected(event(expectedSequence=None)) == money_in(event())
+@pytest.mark.parametrize("reason", RejectionReason)
+def test_null_is_an_absent_field(reason: RejectionReason) -> None:
+    assert money_of_rejected(event(expectedSequence=None), reason) == money_in(event())
 
 
 @given(json_values | st.dictionaries(st.sampled_from(["type", "cardId", "amount"]), json_values))
 def test_no_json_is_an_error(body: object) -> None:
     money_in(body)
-    money_of_rejected(body)
-    money_in_text(json.dumps(body))
+    money_of_rejected(body, "MALFORMED")
+    money_in_text(json.dumps(body), "MALFORMED")
 
 
 @given(st.text())
 def test_no_text_is_an_error(text: str) -> None:
-    money_in_text(text)
+    money_in_text(text, "MALFORMED")
 
 
 def test_a_text_is_read_up_to_a_limit() -> None:
     text = json.dumps(event())
 
-    assert money_in_text(text.ljust(TEXT_LIMIT)) == NetworkMoney("CLEARING", CARD, 100)
-    assert money_in_text(text.ljust(TEXT_LIMIT + 1)) is None
-    assert money_in_text("[" * TEXT_LIMIT) is None
+    assert money_in_text(text.ljust(TEXT_LIMIT), "MALFORMED") == NetworkMoney("CLEARING", CARD, 100)
+    assert money_in_text(text.ljust(TEXT_LIMIT + 1), "MALFORMED") is None
+    assert money_in_text("[" * TEXT_LIMIT, "MALFORMED") is None
 
 
 def change(booked: list[Entry]) -> Counter[ChartAccount]:

@@ -149,11 +149,13 @@ def test_what_a_rejected_event_has_moved_stands_in_suspense_until_the_corrected_
 
 
 @pytest.mark.parametrize("kind", DUE)
-def test_a_retry_that_is_applied_takes_the_item_back(
+@pytest.mark.parametrize("given", [(), ("expectedSequence",)])
+def test_a_retry_that_is_applied_takes_the_item_back(  # noqa: PLR0913, PLR0917 - fixtures
     world: World,
     engine: Engine,
     cardholder: Cardholder,
     kind: str,
+    given: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = [
@@ -161,7 +163,8 @@ def test_a_retry_that_is_applied_takes_the_item_back(
         world.event("RETURN", cardholder, "T1", 800),
     ]
     outcomes(world, engine, cardholder, *opened)
-    event = world.event(kind, cardholder, "T1", 300)
+    fields = dict.fromkeys(given, sequence(world, cardholder))
+    event = world.event(kind, cardholder, "T1", 300, **fields)
     with monkeypatch.context() as broken:
         broken.setattr(sources, "check", fail)
         assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
@@ -241,7 +244,7 @@ def test_items_that_an_earlier_release_booked_of_accepted_rejections_stay(
 ) -> None:
     event = world.clearing(cardholder, "T1", 300, expectedSequence=1)
     with monkeypatch.context() as earlier:
-        earlier.setattr(decisions, "money_of_rejected", money_in)
+        earlier.setattr(decisions, "money_of_rejected", lambda body, _: money_in(body))
         assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
 
     assert outcomes(world, engine, cardholder, event) == ["REJECTED"]

@@ -69,8 +69,9 @@ class Suspense:
         Returns whether it was booked: not where card, cardholder or amount cannot be read, nor
         where the same movement is booked, nor what is rejected of a sender that accepts it.
         """
-        moved = money_in if reason is None else money_of_rejected
-        found = self._readable(message, moved(message.body))
+        body = message.body
+        moved = money_in(body) if reason is None else money_of_rejected(body, reason)
+        found = self._readable(message, moved)
         return found is not None and self._book(message, *found, reason)
 
     def receive(self, message: Message, outcomes: Mapping[Key, OutcomeRow]) -> Decided:
