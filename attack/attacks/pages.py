@@ -5,8 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -48,19 +47,13 @@ class _Page:
 
 
 async def _asked_for(arena: Arena, card: str) -> _Page:
+    asked_at = datetime.now(UTC)
     answer = await arena.call("POST", f"/cards/{card}/reveal", {})
     found = answer.json()
     if "panEmbedUrl" not in found:
         raise RuntimeError(f"no page: {answer.status} {answer.body[:200]!r}")
-    expires_at = datetime.fromisoformat(found["expiresAt"])
-    lifetime_s = (expires_at - _date_of(answer)).total_seconds()
+    lifetime_s = (datetime.fromisoformat(found["expiresAt"]) - asked_at).total_seconds()
     return _Page(urlsplit(found["panEmbedUrl"]).path, lifetime_s, time.monotonic())
-
-
-def _date_of(answer: Answer) -> datetime:
-    lines = (line.partition(": ") for line in answer.head.decode().splitlines())
-    [date] = [value for name, _, value in lines if name.lower() == "date"]
-    return parsedate_to_datetime(date)  # In whole seconds: see `_LATE_S`.
 
 
 async def _opened(arena: Arena, page: _Page, method: str, headers: Mapping[str, str]) -> Answer:
