@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, Text, select, type_coerce
@@ -41,6 +41,9 @@ _NOT_SHOWN: Final = frozenset({"platform_id", "identifier"})
 _CUSTOMER: Final = select(
     *[column for column in tables.customers.columns if column.name not in _NOT_SHOWN]
 )
+
+_CLOCK_DIFFERENCE: Final = timedelta(hours=1)
+"""Between the id of a customer and its time, at most: both are by the clock of one process."""
 
 _WEBHOOK_STATUSES: Final = frozenset({"PENDING", "APPROVED", "REJECTED"})
 """The statuses that have a webhook."""
@@ -251,6 +254,9 @@ async def page(
     matching += [column == value for column, value in equal.items() if value is not None]
     matching += [column >= time for column, time in since.items() if time is not None]
     matching += [column <= time for column, time in until.items() if time is not None]
+    matching += paging.made_within(
+        columns.id, filters.created_from, filters.created_to, difference=_CLOCK_DIFFERENCE
+    )
     if filters.currency is not None:
         matching.append(CURRENCIES.contains([filters.currency]))
     if not filters.with_deleted:

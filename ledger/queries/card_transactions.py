@@ -1,6 +1,6 @@
 """Queries of card transactions: by id, their events, and pages."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
@@ -71,7 +71,7 @@ A worker that is off by more than a moment decides nothing; a batch takes a minu
 _NEAR: Final = ((1_000, 5_000), (50_000, 100_000))
 
 # As many card transactions of a cardholder are sorted where a status or an amount is looked for.
-_SORTED: Final = 50_000
+_SORTED: Final = 20_000
 
 _Columns = ReadOnlyColumnCollection[str, Any]
 
@@ -152,6 +152,8 @@ async def page(  # noqa: PLR0913 - each by name
         found = await _among_next(connection, platform_id, filters, wanted, distance)
     else:
         found = await _of_one_cardholder(connection, platform_id, filters, wanted)
+    if found is not None and not found.keys and count_limit == 0:
+        return paging.without_items(found)
     return await paging.read(
         connection,
         _CARD_TRANSACTION,
@@ -169,7 +171,7 @@ async def page(  # noqa: PLR0913 - each by name
 
 def _has_no_index(filters: CardTransactionFilters) -> bool:
     """Return whether any number of card transactions may stand between two that match."""
-    if filters.status is Status.EXCEPTION:
+    if filters.status == Status.EXCEPTION:
         return False  # An index has those that owe money.
     return filters.status is not None or filters.min_amount is not None
 
@@ -185,23 +187,41 @@ async def _among_next(
 
     Those of a cardholder are sorted instead, unless they are many: they may be far from each other.
     """
-    table = tables.card_transactions
-    of_platform = table.c.platform_id == platform_id
-    of_cardholder = [*_of_cardholder(table.c, platform_id, filters)]
-    matching = [of_platform, *_matching(table.c, platform_id, filters)]
-    if of_cardholder:
-        of_both = [of_platform, *of_cardholder]
-        if await paging.count(connection, table, of_both, _SORTED) is not None:
-            keys = select(table.c.id).where(*matching)
-            return paging.Found(keys=await paging.first(connection, keys, table.c.id, wanted))
+    columns = tables.card_transactions.c
+    of_platform = columns.platform_id == platform_id
+    of_cardholder = [*_of_cardholder(columns, platform_id, filters)]
+    matching = [of_platform, *_matching(columns, platform_id, filters)]
+    if of_cardholder and await _are_few(connection, [of_platform, *of_cardholder]):
+        return await paging.sort(
+            connection,
+            columns.id,
+            among=[of_platform, *of_cardholder],
+            matching=matching,
+            wanted=wanted,
+        )
     return await paging.search(
         connection,
-        table.c.id,
-        among=[of_platform, *_made_within(table.c, filters)],
+        columns.id,
+        among=[of_platform, *_made_within(columns, filters)],
         matching=matching,
         wanted=wanted,
         distance=distance,
     )
+
+
+async def _are_few(
+    connection: AsyncConnection, of_cardholder: Sequence[ColumnElement[bool]]
+) -> bool:
+    """Return whether a cardholder has so few card transactions that they are sorted.
+
+    In the order of the index that begins with the cardholder: for one who has many, PostgreSQL may
+    otherwise look through the rows of all cardholders.
+    """
+    columns = tables.card_transactions.c
+    keys = select(columns.id).where(*of_cardholder)
+    first = keys.order_by(columns.card_id, columns.issuer_transaction_token).limit(_SORTED + 1)
+    counted = await connection.scalar(select(func.count()).select_from(first.subquery()))
+    return (counted or 0) <= _SORTED
 
 
 async def _of_one_cardholder(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, Table, func, select
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.ids import first_id_at, time_of_id
@@ -110,18 +110,49 @@ async def search(  # noqa: PLR0913 - the parts of a query, by name
 
     For conditions without an index: a rare value would be looked for in all rows of a platform. The
     end comes first, from the index alone. A LIMIT instead does not bound what is read: PostgreSQL
-    may find the rows of `among` by another index, with those of all platforms.
+    may find the rows of `among` by another index, with those of all platforms. The rows up to the
+    end are read before it is asked which of them match: PostgreSQL may find those by an index of
+    theirs, however many there are.
     Shape: an index has the keys of `among` in order; what matches is among them; `distance` is at
     least 1.
     """
     rest = in_order(select(key).where(*among), key, wanted).offset(distance - 1).limit(2)
     ends = (await connection.scalars(rest)).all()
     end = ends[0] if len(ends) > 1 else None
-    if end is None:
-        return Found(keys=await first(connection, select(key).where(*matching), key, wanted))
-    near = key >= end if wanted.newest_first else key <= end
-    keys = await first(connection, select(key).where(*matching, near), key, wanted)
+    rows = select(key, and_(*matching).label("matches")).where(*among)
+    if end is not None:
+        rows = rows.where(key >= end if wanted.newest_first else key <= end)
+    # The limit keeps the condition out of what is read, and the rows in their order.
+    near = in_order(rows, key, wanted).limit(distance).subquery("near")
+    keys = await first(connection, select(near.c.id).where(near.c.matches), near.c.id, wanted)
     return Found(keys=keys, end=None if len(keys) > wanted.limit else end)
+
+
+async def sort(
+    connection: AsyncConnection,
+    key: ColumnElement[Any],
+    *,
+    among: Sequence[ColumnElement[bool]],
+    matching: Sequence[ColumnElement[bool]],
+    wanted: Wanted,
+) -> Found:
+    """Return the rows of a page that match, among the few of `among`, which are all read.
+
+    PostgreSQL may instead look for them in the order of keys, in all rows of a platform.
+    Shape: an index has the rows of `among`; what matches is among them.
+    """
+    rows = select(key, and_(*matching).label("matches")).where(*among)
+    few = rows.cte("few").prefix_with("MATERIALIZED")
+    keys = select(few.c.id).where(few.c.matches)
+    return Found(keys=await first(connection, keys, few.c.id, wanted))
+
+
+def without_items(found: Found) -> Page[Any]:
+    """Return the page of a search that has found nothing, without a total."""
+    end = found.end
+    return Page(
+        items=[], last=end, total_count=None, reached=None if end is None else time_of_id(end)
+    )
 
 
 async def first(

@@ -1,12 +1,12 @@
 """Webhook deliveries as platforms see them: list and read."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, Row, bindparam, select, text
+from sqlalchemy import ARRAY, ColumnElement, Row, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
@@ -100,30 +100,38 @@ def delivery_id(near: Id, webhook: Id, endpoint: Id | None) -> Id:
     return beside(near, webhook, endpoint or Id(bytes(16)))
 
 
-async def page(
+async def page(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     filters: DeliveryFilters,
     wanted: paging.Wanted,
     count_limit: int = paging.COUNT_LIMIT,
+    distance: int | None = None,
 ) -> paging.Page[WebhookDeliveryResource]:
-    """Return one page of the platform's deliveries; `count_limit` is that of its total."""
-    matching = [_DELIVERIES.platform_id == platform_id]
-    if filters.endpoint_id is not None:
-        matching.append(_DELIVERIES.endpoint_id == filters.endpoint_id)
-    if filters.type is not None:
-        matching.append(_DELIVERIES.type == filters.type)
-    matching += [_DELIVERIES.subject_id == subject for subject in filters.subject_ids]
-    if filters.state is not None:
-        matching.append(_DELIVERIES.state == filters.state)
-    if filters.since is not None:
-        matching.append(_DELIVERIES.created_at >= filters.since)
-    if filters.until is not None:
-        matching.append(_DELIVERIES.created_at <= filters.until)
-    matching += paging.made_within(
-        _DELIVERIES.id, filters.since, filters.until, difference=CLOCK_DIFFERENCE
-    )
+    """Return one page of the platform's deliveries; `count_limit` is that of its total.
+
+    With `distance`, filters without an index are looked for among so many of the platform's, or of
+    its deliveries in the wanted state: the page may have fewer than wanted, and not be the last
+    (`Page.reached`).
+    """
+    matching = [_DELIVERIES.platform_id == platform_id, *_matching(filters)]
+    found = None
+    if distance is not None and _has_no_index(filters):
+        found = await paging.search(
+            connection,
+            _DELIVERIES.id,
+            among=[
+                _DELIVERIES.platform_id == platform_id,
+                *_equal(DeliveryFilters(state=filters.state)),
+                *_made_within(filters),
+            ],
+            matching=matching,
+            wanted=wanted,
+            distance=distance,
+        )
+        if not found.keys and count_limit == 0:
+            return paging.without_items(found)
     return await paging.read(
         connection,
         _DELIVERY,
@@ -132,6 +140,40 @@ async def page(
         wanted=wanted,
         item=_render,
         count_limit=count_limit,
+        found=found,
+    )
+
+
+def _has_no_index(filters: DeliveryFilters) -> bool:
+    """Return whether any number of deliveries may stand between two that match."""
+    if filters.subject_ids:
+        return False
+    return filters.type is not None or None not in {filters.endpoint_id, filters.state}
+
+
+def _matching(filters: DeliveryFilters) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions of `filters`."""
+    yield from _equal(filters)
+    if filters.since is not None:
+        yield _DELIVERIES.created_at >= filters.since
+    if filters.until is not None:
+        yield _DELIVERIES.created_at <= filters.until
+    yield from _made_within(filters)
+
+
+def _equal(filters: DeliveryFilters) -> Iterator[ColumnElement[bool]]:
+    conditions = {
+        _DELIVERIES.endpoint_id: filters.endpoint_id,
+        _DELIVERIES.type: filters.type,
+        _DELIVERIES.state: filters.state,
+    }
+    yield from (column == value for column, value in conditions.items() if value is not None)
+    yield from (_DELIVERIES.subject_id == subject for subject in filters.subject_ids)
+
+
+def _made_within(filters: DeliveryFilters) -> Iterator[ColumnElement[bool]]:
+    return paging.made_within(
+        _DELIVERIES.id, filters.since, filters.until, difference=CLOCK_DIFFERENCE
     )
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.api.app import ApiConfig
 from cardledger.api.console.html.formats import clock
 from cardledger.api.console.pages import card_transactions as card_transactions_page
+from cardledger.api.console.pages import webhook_deliveries as webhook_deliveries_page
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
@@ -21,12 +22,14 @@ from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.paging import Page, Wanted
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
-from tests.api.support import Api, ok
+from cardledger.webhooks.receiver import Reply
+from tests.api.support import Api, made, ok
 from tests.console.person import Person, command_of, shown, url_in
 from tests.console.snapshots import in_snapshot
 from tests.console.test_card_transaction import names
 from tests.console.test_commands import note_of
 from tests.integration.test_list_indexes import rows_of_plan
+from tests.receiver import Receiver
 
 ROWS: Final = 55_000
 """More than two pages look at."""
@@ -34,7 +37,10 @@ ROWS: Final = 55_000
 DISTANCE: Final = card_transactions_page._SEARCHED
 FIRST: Final = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
-# One a second; the oldest alone is declined, and of a large amount.
+OTHERS: Final = 2_000
+"""Cardholders of other platforms, each with one: PostgreSQL expects as few of any cardholder."""
+
+# One a second; the oldest of the platform alone is declined, and of a large amount.
 _FILL: Final = """
     INSERT INTO card_transactions (id, customer_id, platform_id, card_id, account_id,
         issuer_transaction_token, currency, status, sequence, authorizations, authorized, settled,
@@ -42,11 +48,13 @@ _FILL: Final = """
         open_pull, unpaid, released, release_count, declined, created_at, updated_at, written_off,
         debits_written_off)
     SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
-            || '70008000' || lpad(to_hex(i), 12, '0'))::uuid, %(customer)s, %(platform)s, %(card)s,
-        %(account)s, 'T' || i, 'USD', CASE i WHEN 0 THEN 'DECLINED' ELSE 'AUTHORIZED' END, 1, 1,
+            || '70008000' || lpad(to_hex(i), 12, '0'))::uuid,
+        CASE WHEN i < 0 THEN gen_random_uuid() ELSE %(customer)s END,
+        CASE WHEN i < 0 THEN gen_random_uuid() ELSE %(platform)s END, %(card)s, %(account)s,
+        'T' || i, 'USD', CASE i WHEN 0 THEN 'DECLINED' ELSE 'AUTHORIZED' END, 1, 1,
         CASE i WHEN 0 THEN 900000 ELSE 100 END, 0, 0, 0, 0, 100, 1, 0, 0, 0, 0, 0, 0, 0, at, at, 0,
         0
-    FROM generate_series(0, %(rows)s - 1) i,
+    FROM generate_series(-%(others)s, %(rows)s - 1) i,
         LATERAL (SELECT %(first)s::timestamptz + i * interval '1 second' AS at) t
 """
 
@@ -62,6 +70,7 @@ def oldest(api: Api, database_url: DatabaseUrl) -> str:
         "customer": key["cardholderId"],
         "account": card["fundingSources"][0].partition(":")[2],
         "rows": ROWS,
+        "others": OTHERS,
         "first": FIRST,
     }
     with psycopg.connect(
@@ -127,6 +136,44 @@ def test_a_common_status_is_found_without_searching_further(
     assert ">Older<" in page
 
 
+def test_an_exception_is_found_behind_any_number_of_others(
+    person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = api.active_card(balance=1_000)["id"]
+    owing = str(api.authorize(card, 1_000)["id"])
+    api.clear(card, owing, 4_000)
+    for _ in range(2):
+        api.authorize(api.active_card()["id"], 100)
+    monkeypatch.setattr(card_transactions_page, "_SEARCHED", 1)
+
+    page = shown(person.get("/card-transactions", status="EXCEPTION"))
+
+    assert names(page) == [owing]
+    assert further(page) is None
+
+
+def test_a_rare_delivery_is_found_by_searching_further(
+    person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receiver() as receiver:
+        receiver.reply_always(Reply())
+        endpoint = made(api.post("/webhooks/endpoints", {"url": receiver.url}))["id"]
+        api.authorize(api.active_card()["id"], 100)
+        receiver.wait_for(lambda arrivals: len(arrivals) > 1)
+    monkeypatch.setattr(webhook_deliveries_page, "_SEARCHED", 1)
+    pages = [shown(person.get("/webhooks/deliveries", type="TEST", endpointId=endpoint))]
+
+    while (link := further(pages[-1])) is not None:
+        pages.append(shown(person.http.get(link)))
+
+    found = [page.count(">TEST</a>") for page in pages]
+    assert sum(found) == 1
+    assert found[0] == 0
+    assert "No delivery found yet." in pages[0]
+    assert "Nothing matches among those since" in pages[0]
+    assert "Newest" in pages[-1]
+
+
 def test_a_search_that_ends_with_the_list_is_the_last_page(
     person: Person, oldest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,11 +217,10 @@ def test_no_statement_reads_more_than_a_page_looks_at(
         lambda connection: _read(connection, api.tenant.platform_id, filters),
     )
 
-    # The cardholder has more than are sorted, and that is what is counted first.
-    bound = 50_001 if is_of_cardholder else DISTANCE + 1
     assert found.items == []
     assert found.reached is not None
-    assert DISTANCE <= max(rows) <= bound + 5  # With the cardholder.
+    assert DISTANCE <= max(rows) <= DISTANCE + 1 + 5  # With the cardholder.
+    assert len(rows) == 2 + is_of_cardholder  # And none for the rows of an empty page.
 
 
 async def _read(

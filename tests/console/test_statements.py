@@ -77,6 +77,7 @@ def _deliveries(**filters: Any) -> Reader:  # noqa: ANN401 - of any type
         filters=DeliveryFilters(**filters),
         wanted=PAGE,
         count_limit=0,
+        distance=20_000,
     )
 
 
@@ -152,6 +153,7 @@ READERS: Final[dict[str, Reader]] = {
     "deliveries": _deliveries(),
     "deliveries by state": _deliveries(state="FAILED"),
     "deliveries by endpoint": _deliveries(endpoint_id=KEY),
+    "deliveries by endpoint and state": _deliveries(endpoint_id=KEY, state="FAILED"),
     "deliveries by type and time": _deliveries(type="TEST", since=NOW, until=NOW),
     "delivery": lambda connection, platform, _: deliveries.get(
         connection, platform_id=platform, delivery_id=KEY

@@ -253,6 +253,69 @@ def test_deliveries_to_an_endpoint_are_found_by_it(world: World, platform_id: Id
     assert read <= FEW
 
 
+def test_customers_until_a_time_are_looked_for_from_that_time_on(
+    world: World, platform_id: Id
+) -> None:
+    filters = CustomerFilters(created_to=NOON + timedelta(hours=ROWS), with_deleted=True)
+
+    read = rows_read(
+        world,
+        lambda connection: customers.page(
+            connection,
+            platform_id=platform_id,
+            filters=filters,
+            wanted=Wanted(limit=10, newest_first=True),
+            count_limit=0,
+        ),
+    )
+
+    assert read <= FEW
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_complete"),
+    [
+        ({"type": "TEST"}, False),
+        ({"type": "TEST", "state": "NO_ENDPOINT"}, False),
+        ({"type": "CARD", "state": "FAILED"}, True),
+        ({"endpoint": "FAILED", "state": "NO_ENDPOINT"}, False),
+        ({"endpoint": "FAILED", "state": "FAILED"}, True),
+    ],
+)
+def test_deliveries_without_an_index_are_looked_for_among_the_next_ones(
+    world: World, platform_id: Id, filters: dict[str, Any], *, is_complete: bool
+) -> None:
+    distance = 50
+    chosen = filters.copy()
+    of_state = chosen.pop("endpoint", None)
+    endpoint_id = None
+    if of_state is not None:
+        [(endpoint_id,), *_] = world.rows(
+            "SELECT endpoint_id FROM webhook_deliveries WHERE state = %s", of_state
+        )
+    pages = list[paging.Page[Any]]()
+
+    async def page(connection: AsyncConnection) -> object:
+        pages.append(
+            await deliveries.page(
+                connection,
+                platform_id=platform_id,
+                filters=DeliveryFilters(endpoint_id=endpoint_id, **chosen),
+                wanted=Wanted(limit=5, newest_first=True),
+                count_limit=0,
+                distance=distance,
+            )
+        )
+        return pages
+
+    read = rows_read(world, page)
+
+    assert len(pages[0].items) == (5 if is_complete else 0)
+    assert (pages[0].reached is None) is is_complete
+    # For the end and for the page, beside as many of the other platform.
+    assert read <= 2 * 2 * distance + 20
+
+
 # Of a busy cardholder, who has half of the purchases of the platform.
 @pytest.mark.parametrize(
     ("near", "most"),

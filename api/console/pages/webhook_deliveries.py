@@ -32,6 +32,7 @@ _LIST: Final = FilteredList(
     states=get_args(DeliveryState),
     types=sorted(kind.value for kind in WebhookType),
 )
+_SEARCHED: Final = 20_000  # Deliveries of the platform that a page looks at.
 _PAYLOAD_CHARACTERS: Final = 200_000
 _ATTEMPTS: Final = 50  # Of a page.
 _OTHER_ATTEMPTS: Final = (
@@ -87,6 +88,7 @@ async def list_deliveries(
             filters=filters,
             wanted=wanted,
             count_limit=0,
+            distance=_SEARCHED,
         ),
         of=_LIST,
         api=rendering.with_filters(
