@@ -1,8 +1,8 @@
 """What `cardledger doctor` finds about the installation, for a page of the console.
 
 It is examined in a thread, over a connection of its own, and an answer says what was found within
-the last ten seconds, or that it is older. So no event loop stands still, and any number of callers
-cost one examination in five seconds, for which those do not wait who come again and again.
+the last minute, or that it is older. So no event loop stands still, and any number of callers cost
+one examination in five seconds, which only those wait for who would get nothing newer than that.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import structlog
 from cardledger.ledger.queries.console.running_workers import RunningWorker
 
 _PAUSE_S: Final = 5.0  # From one examination to the next.
-_FRESH_S: Final = 10.0
+_FRESH_S: Final = 60.0  # What is younger is answered while the next examination runs.
 _ANSWER_LIMIT_S: Final = 1.5  # What a caller waits for an examination.
 
 _log = structlog.get_logger()

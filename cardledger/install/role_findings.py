@@ -1,6 +1,6 @@
 """What `cardledger doctor` says about the roles of the database: who may do more than its work."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -48,59 +48,67 @@ def checks(
 
 # --- what the roles may do ------------------------------------------------------------------------
 
-_HAS_ATTRIBUTES: Final = """
-    SELECT rolsuper OR rolcreaterole OR rolbypassrls OR rolcreatedb OR rolreplication
-    FROM pg_roles WHERE rolname = %s
+_HAVE_ATTRIBUTES: Final = """
+    SELECT r.name, rolsuper OR rolcreaterole OR rolbypassrls OR rolcreatedb OR rolreplication
+    FROM unnest(%s::text[]) AS r (name) JOIN pg_roles ON rolname = r.name::name
+"""
+_MAY: Final = """
+    SELECT f.privilege, f.name
+    FROM unnest(%(names)s::text[], %(privileges)s::text[]) WITH ORDINALITY
+        AS f (name, privilege, place)
+    WHERE has_table_privilege(%(role)s::name, f.name, f.privilege)
+    ORDER BY f.place
 """
 
 
 def _application_role(connection: psycopg.Connection[Any]) -> Finding:
     name, role = "application role", _name(connection, Role.APP)
-    problem = _attributes(connection, name, role)
+    problem = _attributes(connection, name, [role])
     if problem is not None:
         return problem
-    wrong = [
-        f"{privilege} on {table}"
-        for table, privileges in _FORBIDDEN
-        for privilege in privileges
-        if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table, privilege)
-    ]
+    asked = [(table, privilege) for table, privileges in _FORBIDDEN for privilege in privileges]
+    names, privileges = map(list, zip(*asked, strict=True))
+    named = {"role": role, "names": names, "privileges": privileges}
+    wrong = connection.execute(_MAY, named).fetchall()
     if wrong:
-        table = f"{_schema(connection)}.{wrong[0].split()[-1]}"
-        detail = f"{role} may {', '.join(wrong)}"
+        table = f"{_schema(connection)}.{wrong[0][1]}"
+        may = ", ".join(f"{privilege} on {other}" for privilege, other in wrong)
         fix = f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role}'"
-        return Finding(name=name, state=FAIL, detail=detail, fix=fix)
+        return Finding(name=name, state=FAIL, detail=f"{role} may {may}", fix=fix)
     return Finding(name=name, state=OK, detail=f"{role} can append facts and cannot change them")
 
 
-def _attributes(connection: psycopg.Connection[Any], name: str, role: str) -> Finding | None:
-    """Return what is wrong with `role` itself; None: it exists and has no special right."""
-    found = connection.execute(_HAS_ATTRIBUTES, [role]).fetchone()
-    if found is None:
-        # A copied or renamed database: its rights belong to the role of the name it had.
-        fix = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
-        return Finding(name=name, state=FAIL, detail=f"no role {role}", fix=fix)
-    if found[0]:
-        unwanted = "NOSUPERUSER NOCREATEROLE NOBYPASSRLS NOCREATEDB NOREPLICATION"
-        return Finding(
-            name=name,
-            state=FAIL,
-            detail=f"{role} has more rights than it needs",
-            fix=f"psql -c 'ALTER ROLE {role} {unwanted}'",
-        )
+def _attributes(
+    connection: psycopg.Connection[Any], name: str, wanted: Sequence[str]
+) -> Finding | None:
+    """Return what is wrong with a role itself; None: each exists and has no special right."""
+    is_special = dict(connection.execute(_HAVE_ATTRIBUTES, [list(wanted)]).fetchall())
+    for role in wanted:
+        if role not in is_special:
+            # A copied or renamed database: its rights belong to the role of the name it had.
+            fix = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
+            return Finding(name=name, state=FAIL, detail=f"no role {role}", fix=fix)
+        if is_special[role]:
+            unwanted = "NOSUPERUSER NOCREATEROLE NOBYPASSRLS NOCREATEDB NOREPLICATION"
+            return Finding(
+                name=name,
+                state=FAIL,
+                detail=f"{role} has more rights than it needs",
+                fix=f"psql -c 'ALTER ROLE {role} {unwanted}'",
+            )
     return None
 
 
 def _process_roles(connection: psycopg.Connection[Any]) -> Finding:
     name = "process roles"
+    problem = _attributes(connection, name, [_name(connection, role) for role in _EXAMINED])
+    if problem is not None:
+        return problem
+    memberships, excess = _memberships(connection), _excess(connection)
     for role in _EXAMINED:
-        problem = _attributes(connection, name, _name(connection, role))
-        if problem is not None:
-            return problem
-    for role in _EXAMINED:
-        excess = [*_memberships(connection, role), *_excess(connection, role)]
-        if excess:
-            what = f"{', '.join(excess[:_NAMED])}{' and more' if len(excess) > _NAMED else ''}"
+        found = [*memberships[role], *excess[role]]
+        if found:
+            what = f"{', '.join(found[:_NAMED])}{' and more' if len(found) > _NAMED else ''}"
             finish = "cardledger migrate --finish, once no earlier release runs; or "
             return Finding(
                 name=name,
@@ -114,54 +122,64 @@ def _process_roles(connection: psycopg.Connection[Any]) -> Finding:
 
 # By oid: a name in a schema that this login may not use cannot be looked up.
 _PRIVILEGES: Final = """
-    SELECT n.nspname, c.relname, has_any_column_privilege(%(role)s, c.oid, 'INSERT'),
-        has_any_column_privilege(%(role)s, c.oid, 'UPDATE'),
-        has_table_privilege(%(role)s, c.oid, 'DELETE'),
-        has_table_privilege(%(role)s, c.oid, 'UPDATE'),
-        has_table_privilege(%(role)s, c.oid, 'TRUNCATE')
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    SELECT r.name, n.nspname, c.relname,
+        has_any_column_privilege(r.name::name, c.oid, 'INSERT'),
+        has_any_column_privilege(r.name::name, c.oid, 'UPDATE'),
+        has_table_privilege(r.name::name, c.oid, 'DELETE'),
+        has_table_privilege(r.name::name, c.oid, 'UPDATE'),
+        has_table_privilege(r.name::name, c.oid, 'TRUNCATE')
+    FROM unnest(%(roles)s::text[]) AS r (name), pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = ANY(%(schemas)s) AND c.relkind IN ('r', 'v') AND c.relname = ANY(%(names)s)
     ORDER BY n.nspname, c.relname
 """
 
 
-def _excess(connection: psycopg.Connection[Any], role: Role) -> Iterator[str]:
-    """Yield what `role` may do to tables beyond `roles.on_table`, and to views of a platform."""
+def _excess(connection: psycopg.Connection[Any]) -> Mapping[Role, Sequence[str]]:
+    """Return what roles may do to tables beyond `roles.on_table`, and to views of a platform."""
+    own = {_name(connection, role): role for role in _EXAMINED}
     tables = _schema(connection)
     views = platform_views.schema_beside(tables)
-    named = {
-        "role": _name(connection, role),
-        "schemas": [tables, views],
-        "names": list(roles.WRITERS),
-    }
-    for schema, name, inserts, updates, deletes, whole, truncates in connection.execute(
-        _PRIVILEGES, named
-    ):
-        is_view = schema == views
-        table = f"{views}.{name}" if is_view else name
-        wanted = roles.on_view(name, role) if is_view else roles.on_table(name, role)
-        for letter, may in (("a", inserts), ("w", updates), ("d", deletes)):
-            if may and letter not in wanted:
-                yield f"may {_WORDS[letter]} on {table}"
-        if whole and "w" in wanted:
-            yield f"may UPDATE every column of {table}"
-        if truncates:
-            yield f"may TRUNCATE {table}"
+    named = {"roles": list(own), "schemas": [tables, views], "names": list(roles.WRITERS)}
+    found: dict[Role, list[str]] = {role: [] for role in _EXAMINED}
+    for name, *row in connection.execute(_PRIVILEGES, named):
+        found[own[name]] += _beyond(own[name], row, views=views)
+    return found
 
 
-def _memberships(connection: psycopg.Connection[Any], role: Role) -> Iterator[str]:
-    """Yield the other roles of this database that `role` may become."""
-    own = _name(connection, role)
-    for other in Role:
-        name = _name(connection, other)
-        if other is not role and _one(
-            connection,
-            "SELECT coalesce((SELECT pg_has_role(%s, oid, 'MEMBER') FROM pg_roles"
-            " WHERE rolname = %s), false)",
-            own,
-            name,
-        ):
-            yield f"is a member of {name}"
+def _beyond(role: Role, row: Sequence[Any], *, views: str) -> Iterator[str]:
+    """Yield what `role` may do beyond its work to the table, or view, of a row of `_PRIVILEGES`."""
+    schema, name, inserts, updates, deletes, whole, truncates = row
+    is_view = schema == views
+    table = f"{views}.{name}" if is_view else name
+    wanted = roles.on_view(name, role) if is_view else roles.on_table(name, role)
+    for letter, may in (("a", inserts), ("w", updates), ("d", deletes)):
+        if may and letter not in wanted:
+            yield f"may {_WORDS[letter]} on {table}"
+    if whole and "w" in wanted:
+        yield f"may UPDATE every column of {table}"
+    if truncates:
+        yield f"may TRUNCATE {table}"
+
+
+_MEMBERSHIPS: Final = """
+    SELECT own.name, other.name
+    FROM unnest(%(own)s::text[]) AS own (name),
+        unnest(%(others)s::text[]) WITH ORDINALITY AS other (name, place)
+        JOIN pg_roles ON rolname = other.name::name
+    WHERE other.name <> own.name AND pg_has_role(own.name::name, pg_roles.oid, 'MEMBER')
+    ORDER BY other.place
+"""
+
+
+def _memberships(connection: psycopg.Connection[Any]) -> Mapping[Role, Sequence[str]]:
+    """Return the other roles of this database that roles may become."""
+    own = {_name(connection, role): role for role in _EXAMINED}
+    named = {"own": list(own), "others": [_name(connection, other) for other in Role]}
+    found: dict[Role, list[str]] = {role: [] for role in _EXAMINED}
+    for name, other in connection.execute(_MEMBERSHIPS, named):
+        found[own[name]].append(f"is a member of {other}")
+    return found
 
 
 # --- what the processes run as --------------------------------------------------------------------

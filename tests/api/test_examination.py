@@ -41,26 +41,38 @@ def report(number: int) -> Report:
     return Report(at=at, checks=[], workers=[WORKER])
 
 
-def test_callers_share_an_examination_until_it_is_old() -> None:
+def test_callers_share_an_examination_and_wait_for_none_while_they_have_one_of_a_minute() -> None:
     made: list[Report] = []
     now = [0.0]
+    goes_on = threading.Event()
 
     def examine() -> Report:
+        if len(made) == 1:
+            goes_on.wait(limit_s())
         made.append(report(len(made)))
         return made[-1]
 
     async def ask() -> list[Report | None]:
         examined = Examination(examine, clock=lambda: now[0])
-        found = []
-        for at in (0.0, 9.9, 10.0, 1_000.0):
+
+        async def answer(at: float) -> Report | None:
             now[0] = at
             answers = await asyncio.gather(*(examined.answer() for _ in range(5)))
             assert answers == [answers[0]] * 5
-            found.append(answers[0])
+            return answers[0]
+
+        # The second examination begins at 5.0, and ends only after 59.9.
+        found = [await answer(at) for at in (0.0, 4.9, 5.0, 59.9)]
+        goes_on.set()
+        assert examined._running is not None
+        await examined._running
+        found.append(await answer(60.0))  # Begins the third one.
+        await examined._running
+        found.append(await answer(1_000.0))
         await examined.close()
         return found
 
-    assert asyncio.run(ask()) == [report(0), report(0), report(1), report(2)]
+    assert asyncio.run(ask()) == [*[report(0)] * 4, report(1), report(3)]
 
 
 def test_a_slow_examination_keeps_no_caller_and_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:

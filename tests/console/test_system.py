@@ -28,6 +28,7 @@ from tests.api.support import SECRET_KEY, Api, made, new_tenant, ok, server
 from tests.console.crawling import pages_of
 from tests.console.person import Person, shown
 from tests.console.stories import play
+from tests.console.test_api_calls import document_of
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
 
@@ -51,6 +52,7 @@ def test_the_findings_of_doctor_are_shown(person: Person) -> None:
     names = [name for name, _ in found]
     assert {"fsync", "process roles", "role in use", "append-only", "inbox", "Redis"} <= set(names)
     assert dict(found)["append-only"] == "ok"
+    assert "enforced on" in page
     assert "127.0.0.1" not in page
 
 
@@ -155,6 +157,28 @@ def test_only_a_sandbox_keeps_requests(config: ApiConfig, api: Api) -> None:
         page = shown(visitor.get("/system"))
 
     assert "Last requests" not in page
+
+
+def test_outside_a_sandbox_findings_have_names_and_results_only(
+    config: ApiConfig, api: Api
+) -> None:
+    examine = examiner(config.database_url, config.redis_url, config.secret_key)
+    closed = replace(config, sandbox=False)
+    with server(closed, examine=examine) as root, Person(root) as visitor:
+        visitor.log_in(api.tenant)
+
+        def look() -> str | None:
+            page = shown(visitor.get("/system"))
+            return page if _part(page, "findings-title") else None
+
+        page = eventually(look)
+
+    findings = document_of(page)["examination"]["findings"]
+    assert {"name": "append-only", "state": "ok"} in findings
+    assert {frozenset(each) for each in findings} == {frozenset({"name", "state"})}
+    part = _part(page, "findings-title")
+    assert part.count("<td>") == len(findings)
+    assert '<tr><th scope="row">append-only</th><td><b class="fine">ok</b></td></tr>' in part
 
 
 def test_few_requests_are_kept() -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -13,7 +13,7 @@ from sqlalchemy import LargeBinary, Text
 
 from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.install import databases, role_findings
+from cardledger.install import database_findings, databases, role_findings
 from cardledger.install.credentials import Credentials
 from cardledger.install.findings import FAIL, OK, WARN
 from cardledger.ledger.projections import transfers
@@ -546,6 +546,46 @@ def findings(url: DatabaseUrl, *, for_production: bool = False) -> dict[str, tup
     with psycopg.connect(url, autocommit=True) as connection:
         found = role_findings.examine(connection, is_running=False, for_production=for_production)
         return {finding.name: (finding.state, finding.detail) for finding in found}
+
+
+def test_a_database_is_examined_with_few_statements(
+    installed: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[object] = []
+    execute = psycopg.Cursor.execute
+
+    def noted(cursor: psycopg.Cursor[Any], query: Any, *values: Any, **named: Any) -> Any:  # noqa: ANN401
+        executed.append(query)
+        return execute(cursor, query, *values, **named)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    url = installed.with_user(f"{installed.database}_api", "app")
+    with psycopg.connect(url, autocommit=True) as connection:
+        states = {
+            finding.name: finding.state
+            for finding in database_findings.of_schema(connection, is_running=False)
+        }
+
+    assert {states["application role"], states["process roles"], states["append-only"]} == {OK}
+    assert len(executed) <= 20
+
+
+def test_each_right_of_the_application_role_to_change_facts_is_named(
+    installed: DatabaseUrl,
+) -> None:
+    role, tables = f"{installed.database}_app", [table.name for table in APPEND_ONLY[:2]]
+    with psycopg.connect(installed) as connection:
+        connection.execute(f"GRANT DELETE, UPDATE ON {', '.join(tables)} TO {role}".encode())
+        found = {
+            finding.name: finding
+            for finding in role_findings.examine(connection, is_running=False, for_production=False)
+        }
+        connection.rollback()
+
+    finding = found["application role"]
+    rights = [f"{right} on {table}" for table in tables for right in ("UPDATE", "DELETE")]
+    assert (finding.state, finding.detail) == (FAIL, f"{role} may {', '.join(rights)}")
+    assert f"ON cardledger.{tables[0]} FROM {role}" in str(finding.fix)
 
 
 @pytest.mark.parametrize("role", roles.PROCESSES)

@@ -43,6 +43,8 @@ async def show_system(request: Request, call: Viewer) -> Response:
     async with call.snapshot() as connection:
         postgresql = await versions.read(connection)
         depths = await platform_figures.depths(connection, platform_id=call.platform_id)
+    # What an operator does about it, in the whole installation, is not a platform's to know.
+    has_details = call.services.is_sandbox
     recent: RecentRequests | None = request.app.state.recent_requests
     requests = [] if recent is None else recent.of(call.platform_id)
     settings = [("CARDLEDGER_CONSOLE", call.console.mode.value), *request.app.state.shown_settings]
@@ -55,6 +57,7 @@ async def show_system(request: Request, call: Viewer) -> Response:
         failures=readiness.failures,
         standstill=readiness.standstill,
         report=report,
+        has_details=has_details,
         states=_STATES,
         postgresql=postgresql,
         python=platform.python_version(),
@@ -72,7 +75,9 @@ async def show_system(request: Request, call: Viewer) -> Response:
                 "readiness": readiness.state,
                 "standstill": readiness.standstill and readiness.standstill.detail,
                 "postgresql": asdict(postgresql),
-                "examination": None if report is None else _examination(report),
+                "examination": None
+                if report is None
+                else _examination(report, has_details=has_details),
                 "queues": documents.waiting(depths),
                 "settings": dict(settings),
                 "errors": [
@@ -87,13 +92,16 @@ async def show_system(request: Request, call: Viewer) -> Response:
     )
 
 
-def _examination(report: Report) -> Document:
-    """Return the findings and the workers in JSON."""
+def _examination(report: Report, *, has_details: bool) -> Document:
+    """Return the findings and the workers in JSON; without details, of a finding name and state."""
     workers = report.workers
     return {
         "at": documents.moment(report.at),
         "isOld": report.is_old,
-        "findings": [asdict(check) for check in report.checks],
+        "findings": [
+            asdict(check) if has_details else {"name": check.name, "state": check.state}
+            for check in report.checks
+        ],
         "workers": None if workers is None else [_worker(each) for each in workers],
     }
 
