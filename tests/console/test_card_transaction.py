@@ -47,6 +47,18 @@ def events(page: str) -> list[str]:
 # --- one ------------------------------------------------------------------------------------------
 
 
+def test_what_has_no_history_is_called_that_of_now_beside_an_earlier_event(
+    person: Person, api: Api
+) -> None:
+    purchase = api.authorize(api.active_card()["id"], 1_250)["id"]
+
+    last = shown(person.get(f"/card-transactions/{purchase}"))
+    first = shown(person.get(f"/card-transactions/{purchase}", asOf=1))
+
+    assert "<dt>Expires</dt>" in last
+    assert "<dt>Expires (now)</dt>" in first
+
+
 def test_the_tip_ends_with_fifteen_at_the_network(person: Person, stories: Stories) -> None:
     page = shown(person.get(f"/card-transactions/{stories.tip}"))
 

@@ -1,6 +1,7 @@
 """Fields of filters and forms: what is read as an amount, and what is refused."""
 
 import re
+from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 import pytest
@@ -11,7 +12,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.console import ROOT
 from cardledger.api.console.access.refusals import form_page_at
 from cardledger.api.console.application import PAGES
-from cardledger.api.console.lists.filters import Amount, NamedAmount
+from cardledger.api.console.lists.filters import Amount, LastMoment, NamedAmount
 from cardledger.ledger.storage.snapshot_connections import (
     SnapshotConnections,
     SnapshotError,
@@ -23,6 +24,7 @@ from tests.console.person import Person, shown
 from tests.console.test_accounts import main_of
 
 AMOUNTS: TypeAdapter[NamedAmount] = TypeAdapter(Amount)
+LAST_MOMENTS: TypeAdapter[datetime] = TypeAdapter(LastMoment)
 
 REFUSED: Final = {
     "/card-transactions": ("minAmount", "12,50 USD", "At least", "must be an amount"),
@@ -99,6 +101,21 @@ def test_a_filter_says_how_amounts_are_written(person: Person) -> None:
     shown(person.get("/card-transactions", minAmount="1,500.00 EUR"))
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("2026-01-31", (23, 59, 59)),
+        ("2026-01-31T12:00", (12, 0, 0)),
+        ("2026-01-31T12:00:30", (12, 0, 30)),
+        ("2026-01-31 12:00Z", (12, 0, 0)),
+    ],
+)
+def test_until_a_day_or_a_second_is_until_its_end(text: str, end: tuple[int, int, int]) -> None:
+    read = LAST_MOMENTS.validate_python(text)
+
+    assert read == datetime(2026, 1, 31, *end, 999_999, tzinfo=UTC)
+
+
 # --- a filter that is refused ---------------------------------------------------------------------
 
 
@@ -150,7 +167,7 @@ def test_all_that_was_typed_stays(person: Person, api: Api) -> None:
     fields = Fields.of_page(shown(person.get("/card-transactions", **typed), 400))
 
     kept = {name: value for name, value in fields.filled().items() if value}
-    assert kept == typed | {"until": "2026-02-28T00:00"}  # As a field for times has a day.
+    assert kept == typed | {"until": "2026-02-28T23:59:59"}  # As a field for times has a day.
     assert list(fields.wrong()) == ["minAmount"]
 
 
@@ -213,12 +230,33 @@ def test_a_time_may_have_seconds(person: Person, path: str) -> None:
     assert all(' step="1"' in each for each in times)
 
 
-def test_the_day_before_ends_where_the_journal_begins(person: Person) -> None:
+def test_the_day_before_ends_with_the_second_before_the_journal_begins(person: Person) -> None:
     page = shown(person.get("/journal", since="2026-01-31T12:00:30", until="2026-01-31T13:00"))
 
     [link] = re.findall(r'href="([^"]*)">The day before</a>', page)
     assert "since=2026-01-31T00%3A00%3A00" in link
-    assert "until=2026-01-31T12%3A00%3A30" in link
+    assert "until=2026-01-31T12%3A00%3A29" in link
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/card-transactions", "cardId"),
+        ("/exceptions", "currency"),
+        ("/customers", "platformCustomerId"),
+        ("/cards", "cursor"),
+        ("/journal", "since"),
+        ("/webhooks/deliveries", "type"),
+        ("/simulator/payments/send", "quote"),
+        ("/simulator/payments/receive?amount=5.00+USD&sender=$success.usd@x.test", "receiver"),
+    ],
+)
+def test_a_character_that_no_text_can_have_is_refused(person: Person, path: str, name: str) -> None:
+    page = shown(
+        person.http.get(f"{ROOT}{path}{'&' if '?' in path else '?'}{name}=$x%00y@x.test"), 400
+    )
+
+    assert "must not contain the character U+0000" in Fields.of_page(page).alert
 
 
 def test_a_page_of_other_filters_is_refused_with_the_form(person: Person) -> None:

@@ -317,7 +317,7 @@ def test_the_journal_of_one_account_is_its_statement(person: Person, card: dict[
     times = {"since": "2020-01-01", "until": "2100-01-01"}
     response = person.get("/journal", accountId=account, **times)
 
-    statement = f"/console/accounts/{account}?since=2020-01-01T00:00:00&until=2100-01-01T00:00:00"
+    statement = f"/console/accounts/{account}?since=2020-01-01T00:00:00&until=2100-01-01T23:59:59"
     assert response.headers["location"] == statement
     assert "card holds" in shown(person.http.get(response.headers["location"]))
 

@@ -22,6 +22,7 @@ from cardledger.api.console.html.headers import HEADERS
 from cardledger.api.console.mode import ConsoleMode
 from cardledger.api.http.in_flight import HEADER as KEY_HEADER
 from cardledger.api.http.request_context import public_root, services_of
+from cardledger.schema.wire.common import rfc3339
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
 
@@ -89,7 +90,7 @@ def with_filters(
     names of the API, which takes them in another form.
     """
     filters = {api: sent[name] for api, name in names.items() if sent.get(name)}
-    filters |= {api: formats.iso(at) for api, at in (moments or {}).items() if at is not None}
+    filters |= {api: rfc3339(at) for api, at in (moments or {}).items() if at is not None}
     if not filters:
         return path
     return f"{path}{'&' if '?' in path else '?'}{urlencode(filters, safe=':')}"

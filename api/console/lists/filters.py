@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from decimal import Context, Decimal
 from typing import Annotated, Any, Final, Self
 
 from fastapi import Request
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, PageQuery
 
@@ -19,7 +20,10 @@ _AMOUNT: Final = re.compile(
 )
 _EXACT: Final = Context(prec=60)  # More digits than the form of an amount has.
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)  # Ids have times from then on.
-_FORMS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M")
+_REST_OF_SECOND: Final = timedelta(microseconds=999_999)  # Times are shown in whole seconds.
+_DAY: Final = "%Y-%m-%d"
+_FORMS: Final = (_DAY, "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M")
+_NUL: Final = PydanticCustomError("value_error", "must not contain the character U+0000")
 PAGE_ROWS: Final = 50
 """Rows of a page."""
 
@@ -50,6 +54,15 @@ def _amount(value: object) -> NamedAmount:
 
 
 def _moment(value: object) -> datetime:
+    return _beginning_and_form(value)[0]
+
+
+def _last_moment(value: object) -> datetime:
+    moment, form = _beginning_and_form(value)
+    return datetime.combine(moment, time.max, UTC) if form == _DAY else moment + _REST_OF_SECOND
+
+
+def _beginning_and_form(value: object) -> tuple[datetime, str]:
     text = str(value).strip().removesuffix("Z")
     for form in _FORMS:
         try:
@@ -57,7 +70,7 @@ def _moment(value: object) -> datetime:
         except ValueError:
             continue
         if moment >= _EARLIEST:
-            return moment
+            return moment, form
         break
     message = "must be a time in UTC from 1970 on, such as 2026-01-31T12:00"
     raise ValueError(message)
@@ -68,6 +81,9 @@ Amount = Annotated[NamedAmount, BeforeValidator(_amount)]
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 """A time in UTC, as a field for times sends it."""
+
+LastMoment = Annotated[datetime, BeforeValidator(_last_moment)]
+"""The end of a time in UTC: that of the second which a field for times sends, or of the day."""
 
 
 class Filters(PageQuery):
@@ -81,6 +97,12 @@ class Filters(PageQuery):
     @classmethod
     def _without_blanks(cls, values: Any) -> Any:  # noqa: ANN401 - what was sent
         if isinstance(values, dict):
+            wrong = [name for name, value in values.items() if "\x00" in str(value)]
+            if wrong:
+                errors = [
+                    InitErrorDetails(type=_NUL, loc=(name,), input=values[name]) for name in wrong
+                ]
+                raise ValidationError.from_exception_data(cls.__name__, errors)
             return {name: value for name, value in values.items() if value != ""}
         return values
 

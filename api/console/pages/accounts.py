@@ -9,7 +9,7 @@ from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
-from cardledger.api.console.lists.filters import PAGE_ROWS, Filters, Moment, Sent
+from cardledger.api.console.lists.filters import PAGE_ROWS, Filters, LastMoment, Moment, Sent
 from cardledger.api.console.lists.list_page import list_call
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
@@ -62,7 +62,7 @@ class StatementQuery(Filters):
     """The page of a statement: what was recorded between two times, before a position."""
 
     since: Moment | None = None
-    until: Moment | None = None
+    until: LastMoment | None = None
     before: Annotated[int | None, Query(ge=1, le=MAX_AMOUNT)] = None
 
 

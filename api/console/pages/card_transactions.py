@@ -10,7 +10,7 @@ from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.histories import folded
 from cardledger.api.console.html import documents, picture, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
-from cardledger.api.console.lists.filters import Amount, Filters, Moment, NamedAmount
+from cardledger.api.console.lists.filters import Amount, Filters, LastMoment, Moment, NamedAmount
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
@@ -53,7 +53,7 @@ class CardTransactionsQuery(Filters):
     customer_id: CustomerId | None = None
     account_id: InternalAccountId | None = None
     since: Moment | None = None
-    until: Moment | None = None
+    until: LastMoment | None = None
     min_amount: Amount | None = None
 
 

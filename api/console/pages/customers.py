@@ -8,7 +8,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access.context import Viewer
 from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
-from cardledger.api.console.lists.filters import Filters, Moment
+from cardledger.api.console.lists.filters import Filters, LastMoment, Moment
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router
 from cardledger.api.http.errors import not_found
@@ -42,7 +42,7 @@ class CustomersQuery(Filters):
     platform_customer_id: Name | None = None
     customer_type: _CustomerType | None = None
     since: Moment | None = None
-    until: Moment | None = None
+    until: LastMoment | None = None
 
 
 @router.get(_LIST.path)

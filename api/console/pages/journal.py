@@ -9,7 +9,7 @@ from cardledger.api.console import navigation
 from cardledger.api.console.access.context import ConsoleContext, Viewer
 from cardledger.api.console.html import documents, rendering
 from cardledger.api.console.lists.filtered_list import FilteredList
-from cardledger.api.console.lists.filters import Filters, Moment, Sent
+from cardledger.api.console.lists.filters import Filters, LastMoment, Moment, Sent
 from cardledger.api.console.lists.placed_listing import PlacedListing
 from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.errors import invalid
@@ -52,7 +52,7 @@ class JournalQuery(Filters):
     """The filters of the journal; all must match. Without a time it is that of today, in UTC."""
 
     since: Moment | None = None
-    until: Moment | None = None
+    until: LastMoment | None = None
     kind: Kind | None = None
     currency: Currency | None = None
     account_id: InternalAccountId | None = None
@@ -69,8 +69,9 @@ async def show_journal(
     listing = PlacedListing(call, _LISTING, query, numbers=journal.PLACE_NUMBERS)
     until = query.until or call.now()
     since = query.since or _beginning_of_day(until)
+    before = since - timedelta(microseconds=1)
     # Of the day that the first page has shown, also after midnight: the next pages name it.
-    fixed = query.model_copy(update={"since": since, "until": until.replace(microsecond=0)})
+    fixed = query.model_copy(update={"since": since, "until": until.replace(microsecond=999_999)})
     following = PlacedListing(call, _LISTING, fixed, numbers=journal.PLACE_NUMBERS)
     async with call.snapshot() as connection:
         page = await journal.page(
@@ -92,7 +93,8 @@ async def show_journal(
         ),
         since=since,
         until=until,
-        day_before=_beginning_of_day(since - timedelta(microseconds=1)),
+        before=before,
+        day_before=_beginning_of_day(before),
         entries=page.entries,
         reached=page.reached,
         unread=page.unread,

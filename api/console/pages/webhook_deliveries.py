@@ -12,7 +12,7 @@ from cardledger.api.console.access.forms import Managing
 from cardledger.api.console.access.refusals import form_on
 from cardledger.api.console.html import rendering, shown_json
 from cardledger.api.console.lists.filtered_list import FilteredList
-from cardledger.api.console.lists.filters import Filters, Moment
+from cardledger.api.console.lists.filters import Filters, LastMoment, Moment
 from cardledger.api.console.lists.list_page import list_page
 from cardledger.api.console.routing import console_router, redirect
 from cardledger.api.http.errors import not_found
@@ -61,7 +61,7 @@ class DeliveriesQuery(Filters):
     type: WebhookType | None = None
     subject_id: SubjectId | None = None
     since: Moment | None = None
-    until: Moment | None = None
+    until: LastMoment | None = None
 
 
 @router.get(_LIST.path)

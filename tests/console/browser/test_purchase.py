@@ -139,6 +139,7 @@ def test_keys_reach_everything(visit: Visiting, stories: Stories) -> None:
     page.keyboard.press("?")
     expect(page.get_by_text("the parts, from left to right")).to_be_visible()
     page.keyboard.press("g")
+    page.keyboard.press("Shift")  # Which some keyboards need for digits.
     page.keyboard.press("1")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 

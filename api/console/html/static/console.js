@@ -7,8 +7,10 @@ document.documentElement.classList.add("scripted");
 const TYPED = 'input:not([type="range"], [type="checkbox"]), select, textarea, [contenteditable]';
 const inField = (target) => target.matches(TYPED);
 let isGoing = false; // After `g`, a digit names a part of the console.
+const WITH_DIGITS = ["Shift", "AltGraph", "CapsLock"]; // Some keyboards have digits with these only.
 
 document.addEventListener("keydown", (event) => {
+  if (WITH_DIGITS.includes(event.key)) return;
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (event.key === "Escape" && event.target.matches("input, select, textarea")) return event.target.blur();
   if (inField(event.target)) return;
