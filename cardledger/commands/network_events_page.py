@@ -240,9 +240,9 @@ authorization was malformed and its reversal was not.
 
 A rejected event is not applied. It is kept as it was received, with its reason, and what it has
 moved at the network stands in [suspense](finance.md#suspense). An event with `expectedSequence` has
-moved nothing when it is rejected: its sender accepts that. Of a malformed event above 4,096
-bytes only the main fields are kept and, as `truncated`, the size, the SHA-256 and the beginning of
-its JSON; it cannot be retried.
+moved nothing when it is rejected, unless the reason is `INTERNAL_ERROR`: its sender accepts that. Of
+a malformed event above 4,096 bytes only the main fields are kept and, as `truncated`, the size, the
+SHA-256 and the beginning of its JSON; it cannot be retried.
 `cardledger rejections list` and `GET /rejections` list rejections, newest first;
 `GET /rejections/{rejectionId}` shows the event. After the fix:
 

@@ -5,8 +5,8 @@ moved money all the same. It is booked as if it had been applied, with SUSPENSE 
 card's accounts; so what is about a credit stands under the type that names its direction.
 FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network is told so, so
 nothing has moved. So is what was rejected of a sender that has given `expectedSequence`: it accepts
-a rejection, so that is the answer, as it is to a simulator. But INTERNAL_ERROR is no answer: the
-event is as good as it was, and an error of the ledger keeps it from being applied.
+a rejection, so that is the answer, as it is to a simulator. INTERNAL_ERROR is no answer about the
+event: an error of the ledger keeps it from being applied.
 
 What a bank returns of a payout whose customer was deleted meanwhile stands there, too: its account
 is closed. People resolve it, once they have paid it outside the ledger.

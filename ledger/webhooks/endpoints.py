@@ -193,9 +193,9 @@ _PENDING: Final = f"""
     LIMIT %(limit)s
 """
 
-# What is stored without an endpoint stands for all that have missed the webhook. So a copy that was
-# not sent says nothing more, and endpoints that are deleted between replays leave no rows.
-_DELETE_COPIES: Final = """
+# What is stored without an endpoint stands for all that have missed the webhook. A delivery that
+# was not sent says nothing more, so endpoints that are deleted between replays leave no rows.
+_DELETE_ALSO_MISSED: Final = """
     DELETE FROM webhook_deliveries w
     USING unnest(%(ids)s::uuid[], %(customers)s::uuid[], %(missed)s::uuid[])
         AS page (id, customer_id, missed)
@@ -225,11 +225,11 @@ _MARK_DISCARDED: Final = """
 def discard_page(connection: Connection, *, limit: int, at: datetime) -> int:
     """End up to `limit` pending deliveries of deleted endpoints; return how many.
 
-    They are kept with the state NO_ENDPOINT, but for copies of what the endpoint has missed that
-    were not sent: the missed webhook is there, and can be replayed again. Rows that another
-    transaction has locked are left for the next call. An endpoint without pending deliveries is
-    marked and not looked at again, unless a dispatch is under way, which may have read the endpoint
-    before its deletion.
+    They are kept with the state NO_ENDPOINT; one of which nothing was sent, and whose webhook is
+    also stored as missed, is deleted: that one can be replayed. Rows that another transaction has
+    locked are left for the next call. An endpoint without pending deliveries is marked and not
+    looked at again, unless a dispatch is under way, which may have read the endpoint before its
+    deletion.
     """
     driver = driver_of(connection)
     endpoints = [key for (key,) in driver.execute(_LOCK_DELETED, [_DELETED_PAGE_SIZE])]
@@ -244,7 +244,7 @@ def discard_page(connection: Connection, *, limit: int, at: datetime) -> int:
             "customers": [customer for _, customer, _ in pending],
             "missed": [delivery_id(key, webhook, None) for key, _, webhook in pending],
         }
-        driver.execute(_DELETE_COPIES, page)
+        driver.execute(_DELETE_ALSO_MISSED, page)
         driver.execute(_END, page)
     # Last and only for a moment: a dispatch that begins now waits for the end of this transaction.
     if ended < limit and dispatch_lock.is_over(driver):

@@ -33,7 +33,10 @@ REPLAY_BATCH_SIZE: Final = 500
 """Deliveries that one database transaction makes due again."""
 
 RETRY_LIMIT: Final = 100
-"""Attempts of a delivery after which it is neither retried on request nor replayed."""
+"""Attempts of a delivery after which it is not retried on request, nor replayed once delivered."""
+
+REPLAY_LIMIT: Final = 1_000
+"""Attempts after which it is not replayed: a replay every ten minutes has as many in a week."""
 
 _SCAN_BATCH_SIZE: Final = 5000
 # The time of a webhook is that of its dispatcher before it waited for its turn, two seconds at
@@ -153,7 +156,7 @@ _MATCHING: Final = f"""
         AND (w.state IN ('FAILED', 'NO_ENDPOINT')
             OR w.state = 'DELIVERED' AND NOT %(only_failed)s
             OR {_WAITS_FOR_RETRY})
-        AND w.attempts < %(attempts_limit)s
+        AND w.attempts < CASE w.state WHEN 'DELIVERED' THEN %(retries)s ELSE %(replays)s END
     ORDER BY w.id, e.id LIMIT %(limit)s
 """
 
@@ -171,7 +174,7 @@ async def replay(
     """Make the next deliveries of `window` due again, at most `REPLAY_BATCH_SIZE` of them.
 
     Deliveries that wait for a retry are due at once. What enabled endpoints and the named one have
-    missed becomes deliveries. Tests are skipped, and what has had `RETRY_LIMIT` attempts.
+    missed becomes deliveries. Tests are skipped, and what has had many attempts.
     """
     arguments = _arguments(platform_id, window, after, at)
     driver = await driver_async(connection)
@@ -209,7 +212,8 @@ def _arguments(
         "missed_since": _shifted(window.since, -_MISSED_MARGIN),
         "missed_until": _shifted(until, _MISSED_MARGIN),
         "only_failed": window.only_failed,
-        "attempts_limit": RETRY_LIMIT,
+        "retries": RETRY_LIMIT,
+        "replays": REPLAY_LIMIT,
         "at": at,
         "later": LATER,
         "test": WebhookType.TEST.value,

@@ -224,7 +224,7 @@ class _NetworkEvent(Request):
         Field(
             description="For simulators and other senders that accept a rejection: the event is"
             " rejected as `OUTDATED` unless its card transaction is at this `sequence` (0: has no"
-            " events). A rejected event with it has not happened, whatever the reason but"
+            " events). A rejected event with it has not happened, unless the reason is"
             " `INTERNAL_ERROR`: nothing stands in suspense. Leave it out of events of a network,"
             " and send what has happened after all again without it."
         ),

@@ -330,6 +330,7 @@ def test_what_was_sent_of_a_copy_stays_when_its_endpoint_is_deleted(
     endpoint = world.endpoint(platform, "http://127.0.0.1:9/")
     replayed(world, app_database_url, platform, endpoint_id=endpoint)
     world.sender().run_once()
+    eventually(lambda: 1 in {one.attempts for one in rows_of(world, platform)})
     world.change(endpoint, deleted_at=world.clock())
 
     with world.engine.begin() as connection:
@@ -339,17 +340,20 @@ def test_what_was_sent_of_a_copy_stays_when_its_endpoint_is_deleted(
     assert rows == {(None, 0, "NO_ENDPOINT"), (endpoint, 1, "NO_ENDPOINT")}
 
 
+@pytest.mark.parametrize(
+    ("state", "limit"), [("DELIVERED", RETRY_LIMIT), ("FAILED", replays.REPLAY_LIMIT)]
+)
 def test_what_has_had_many_attempts_is_not_replayed(
-    world: World, app_database_url: DatabaseUrl, database_url: DatabaseUrl
+    world: World, app_database_url: DatabaseUrl, database_url: DatabaseUrl, state: str, limit: int
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     keys = [world.emit(platform) for _ in range(2)]
     world.dispatch()
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "UPDATE webhook_deliveries SET state = 'DELIVERED', next_attempt_at = NULL,"
+            "UPDATE webhook_deliveries SET state = %s, next_attempt_at = NULL,"
             " attempts = %s - (webhook_id = %s)::int WHERE platform_id = %s",
-            [RETRY_LIMIT, keys[0], platform.id],
+            [state, limit, keys[0], platform.id],
         )
 
     assert replayed(world, app_database_url, platform, only_failed=False) == 1

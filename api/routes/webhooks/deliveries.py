@@ -116,6 +116,7 @@ async def retry_webhook_delivery(
 async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
     """Replay what `event` describes; repeated after a lost response, it is replayed again."""
     body = WebhookReplay.model_validate(event["replay"])
+    await _check_room(call)
     if body.endpoint_id is not None and body.until is None:
         # Committed before anything is replayed: what is dispatched from now on waits behind it.
         async with call.writing() as connection:
@@ -196,8 +197,9 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     if it did not exist at the time. If that one is disabled, all of it waits in order until it is
     enabled; without `until`, new webhooks wait behind it for 24 hours. Webhook ids stay the same.
     One request replays about 10,000 deliveries at most, out of 100,000; `nextCursor` continues the
-    replay. While 100,000 deliveries of the platform wait, or as many as this installation allows,
-    it is a `CONFLICT`.
+    replay. Left out are deliveries with many attempts: delivered ones with 100, others with 1,000.
+    While 100,000 deliveries of the platform wait, or as many as this installation allows, it is a
+    `CONFLICT`.
     """
     if body.until is not None and body.until < body.since:
         raise invalid_field("until", "must not be before since")
@@ -222,7 +224,7 @@ async def _check_endpoint(call: PlatformContext, endpoint_id: Id | None) -> None
         raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
 
 
-async def _check_room(call: PlatformContext) -> None:
+async def _check_room(call: RequestContext) -> None:
     """Check that fewer deliveries of the platform wait than may.
 
     Raises: ApiError CONFLICT.

@@ -123,7 +123,8 @@ async def delete_webhook_endpoint(
 ) -> Response:
     """Delete an endpoint; its pending deliveries are kept and not sent.
 
-    Within seconds they have the state `NO_ENDPOINT`.
+    Within seconds they have the state `NO_ENDPOINT`. One of which nothing was sent, and whose
+    webhook is also stored as missed, is deleted: the missed webhook can be replayed.
     """
     async with call.writing() as connection:
         existed = await endpoints.delete(

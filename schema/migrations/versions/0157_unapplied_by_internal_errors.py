@@ -1,4 +1,4 @@
-"""Finance sees what an error of the ledger has rejected, whether its sender accepts rejections."""
+"""Finance sees what an error of the ledger has rejected, of every sender."""
 
 import importlib
 from typing import Final
@@ -15,7 +15,7 @@ _WITHOUT_FIELD: Final = "w.body ->> 'expectedSequence' IS NULL);"
 _OR_BY_ERROR: Final = (
     "w.body ->> 'expectedSequence' IS NULL\n        OR w.reason = 'INTERNAL_ERROR');"
 )
-_OF_ERRORS: Final = " INTERNAL_ERROR is an error of the ledger and always listed."
+_OF_ERRORS: Final = " INTERNAL_ERROR is an error of the ledger, and is listed of every sender."
 
 
 def upgrade() -> None:
