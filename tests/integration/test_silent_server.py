@@ -533,7 +533,7 @@ def test_one_silent_connection_delays_no_timeout_reversal(
                     await reversals.write_next()
                 seconds = perf_counter() - began
             proxy.thaw()
-            await reversals.close()
+            await reversals.close(limit_s())
             return seconds
         finally:
             await redis.close()

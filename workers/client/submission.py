@@ -44,9 +44,11 @@ from cardledger.workers.client.timeout_reversals import TimeoutReversals
 from cardledger.workers.signals.doorbell import Doorbell, drain
 from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.repeated_warning import RepeatedWarning
+from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.tracing import spans
 
 _GATHER_S: Final = 0.005
+_STOP_S: Final = 5.0  # Of a client: for so long it writes reversals while PostgreSQL fails over.
 _TURN_S: Final = 0.000_5  # Of the event loop, for which events are parsed without a pause.
 _GROUP: Final = 50  # Outcomes that are reported together.
 _NOT_DECIDED: Final = "not decided yet; ask for its outcome later, by source and reference"
@@ -109,6 +111,7 @@ class Client:
         )
         self._deadlines: Final = Deadlines(self._clock, self._reversals)
         self._tasks: Final = BackgroundTasks()
+        self._reversing: Final = BackgroundTasks()  # Goes on while deadlines are settled.
         self._is_stopped = False
 
     async def __aenter__(self) -> Self:
@@ -122,7 +125,7 @@ class Client:
         """Start writing and listening."""
         await self._clock.read()
         self._tasks.start(self._clock.read_again)
-        self._tasks.start(self._reversals.write_next)
+        self._reversing.start(self._reversals.write_next)
         self._tasks.start(self._listen, cancel_repeatedly=True)
         self._tasks.start(self._redis.send_next, cancel_repeatedly=True)
         for writer in self._writers.values():
@@ -133,9 +136,10 @@ class Client:
         """Stop; events that were accepted stay accepted.
 
         Callers that still wait, or come later, get an UnavailableError; futures that `enqueue`
-        has returned are cancelled.
+        has returned are cancelled. Takes some seconds at most, also while PostgreSQL is away.
         """
         self._is_stopped = True
+        deadline = StopDeadline(_STOP_S)
         for writer in self._writers.values():
             writer.close()
         try:
@@ -144,8 +148,10 @@ class Client:
             for writer in self._writers.values():
                 writer.abandon()
             self._pending.abandon()
-            await self._reversals.close()
+            # In this order: what a deadline settles has a reversal.
             await self._deadlines.stop()
+            await self._reversing.stop()
+            await self._reversals.close(deadline.left_s)
             await self._redis.close()
             if self._own_engine is not None:
                 await self._own_engine.dispose()

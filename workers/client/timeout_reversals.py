@@ -4,8 +4,10 @@ import asyncio
 from asyncio import Future, Task
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from time import monotonic
 from typing import Any, Final
 
 import structlog
@@ -17,7 +19,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.timeout_reversals import reversal_of
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
-from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, UnavailableError
 from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.signals import database_failures
 from cardledger.workers.signals.doorbell import drain_all
@@ -61,9 +63,15 @@ class TimeoutReversals:
         self._attempts: Final[set[Task[None]]] = set()  # Under way, most of them late.
         self._timeout_s = _FIRST_WRITE_TIMEOUT_S
         self._retry_delay_s = _FIRST_RETRY_DELAY_S
+        self._is_closed = False
 
     def put(self, authorization: Message) -> "Future[None]":
-        """Queue the reversal of `authorization`; return a future that is set once it is durable."""
+        """Queue the reversal of `authorization`; return a future that is set once it is durable.
+
+        Raises: UnavailableError once closed.
+        """
+        if self._is_closed:
+            raise UnavailableError(STOPPED)
         durable: Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((reversal_of(authorization, at=self._now()), durable))
         self._keys[_key_of(authorization.body)] += 1
@@ -84,15 +92,25 @@ class TimeoutReversals:
         self._retry_delay_s = min(2 * delay_s, _RETRY_DELAY_LIMIT_S)
         await asyncio.sleep(delay_s)
 
-    async def close(self) -> None:
-        """Write what is still queued, if PostgreSQL is available."""
-        while self._queue and await self._write():
-            pass
+    async def close(self, limit_s: float) -> None:
+        """Write what is still queued, again and again while PostgreSQL fails, within `limit_s`.
+
+        What cannot be written is logged: approvals stand whose callers were told otherwise.
+        """
+        until = monotonic() + limit_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while self._queue and monotonic() < until:
+                    await self.write_next()
+        self._is_closed = True
+        for attempt in self._attempts:
+            if not attempt.cancelling():
+                attempt.cancel()  # A later one has written the same, or there is no time left.
         if self._attempts:
             await asyncio.wait(self._attempts)
         if self._queue:
-            references = [message.body["authorization"]["reference"] for message, _ in self._queue]
-            _log.error("timeout reversals not written", references=references)
+            lost = [_key_of(message.body["authorization"]) for message, _ in self._queue]
+            _log.error("timeout reversals not written", authorizations=lost)
 
     async def _write(self) -> bool:
         """Write the oldest; return whether they are durable. They stay queued until they are."""
