@@ -6,19 +6,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
+from cardledger.commands.submit import Submission
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install.discovery import Place
 from cardledger.ledger.audit import acceptances
+from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.timeout_reversals import SOURCE
+from cardledger.ledger.storage.database_clock import elapsed_s
 from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
-from cardledger.workers.client import Client, UnavailableError, submit
+from cardledger.workers.client import Client, UnavailableError, parsing, submit
 from cardledger.workers.process.main import WorkerProcess
 from tests.integration.workers import Result, outcome_types, with_client, working
 from tests.waiting import eventually, limit_s
@@ -380,6 +385,49 @@ def test_a_client_that_stops_leaves_no_reversal_unwritten(
     eventually(lambda: is_decided(world, cardholder))
 
     assert kinds(world, cardholder) == ["DECLINED"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_command_for_files_waits_for_a_reversal_that_is_not_recorded_at_once(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    """It ended in the middle of a file."""
+    cardholder = world.cardholder(platform, 1000)
+    command = Submission(
+        cast(Place, None),
+        secret_key=ServerKey(SECRET_KEY),
+        wait=True,
+        platform_id=None,
+        timeout_s=limit_s(),
+        tell=lambda _: None,
+    )
+    tries: list[object] = []
+
+    async def submitting(client: Client) -> Outcome:
+        reported = client.reported
+
+        async def counted(batch: Any) -> list[Outcome]:  # noqa: ANN401 - as `reported` takes
+            tries.append(batch)
+            return await reported(batch)
+
+        client.reported = counted  # type: ignore[method-assign]
+        [event] = client.put(
+            [authorization(world, client, cardholder, "T1", 3600)], None, Lane.BULK
+        )
+        assert (await event.outcome).is_approval
+        assert isinstance(event, parsing.Submission)
+        event.report_by = elapsed_s() - 1
+        with stalled_reversals(world):
+            waiting = asyncio.create_task(command._reported(client, [event]))
+            await asyncio.to_thread(eventually, lambda: len(tries) > 1 or waiting.done())
+        [outcome] = await waiting
+        return outcome
+
+    outcome = with_client(world, redis_url, submitting)
+    eventually(lambda: is_reversed(world, cardholder) and is_idle(world))
+
+    assert (outcome.outcome, outcome.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert world.balance(cardholder) == 1000
 
 
 async def accepted(
