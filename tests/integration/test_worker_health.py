@@ -20,6 +20,8 @@ from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.workers.process import health_file
 from cardledger.workers.process.config import WorkerConfig
 from cardledger.workers.process.health import role_name
+from cardledger.workers.process.main import WorkerProcess
+from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api.support import closed_port
 from tests.proxy import proxy_to, through
@@ -88,6 +90,19 @@ def test_a_stalled_queue_is_found_and_no_reason_to_restart_the_worker(
             eventually(lambda: not problems(config) and not world.count("inbox"))
 
     assert of_worker == []
+
+
+def test_a_worker_that_can_send_no_reply_is_found(config: WorkerConfig) -> None:
+    config = replace(config, role=WorkerRole.EVENTS)
+    process = WorkerProcess(config)
+    process.start()
+    try:
+        eventually(lambda: not problems(config))
+        [sender] = [each for each in process._components if isinstance(each, BestEffort)]
+        sender.stop()
+        eventually(lambda: "replies and doorbells has ended" in "".join(problems(config)))
+    finally:
+        process.stop(limit_s())
 
 
 # --- what is found after some seconds ------------------------------------------------------------

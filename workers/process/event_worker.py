@@ -174,6 +174,7 @@ class EventWorker:
                 recent(self._sweep),
                 *map(recent, scheduled),
                 recent(self._mover.task),
+                self._check_replies,
                 self._check_batches,
                 self._watch.check_clock,
             ],
@@ -257,6 +258,11 @@ class EventWorker:
             f"{stalled} queues are stalled: every event in them fails with an internal error;"
             " see stalled_queues.error, or run cardledger doctor"
         )
+
+    def _check_replies(self) -> str | None:
+        if self._best_effort.is_running:
+            return None
+        return "the thread that sends replies and doorbells has ended; restart the worker"
 
     def _check_batches(self) -> str | None:
         seconds = self._scheduler.longest_s

@@ -10,10 +10,13 @@ import redis
 from redis.client import Pipeline
 
 from cardledger.workers.signals.outage_log import REDIS
+from cardledger.workers.signals.repeated_warning import RepeatedFailure
 
 _UNAVAILABLE_S: Final = 1.0  # How long nothing is sent after a failure.
 _WAITING_LIMIT: Final = 1_000  # Of `send`; a batch of the engine makes two.
 _STOP_S: Final = 2.0
+
+_FAILED: Final = RepeatedFailure("commands not sent to Redis")
 
 
 class BestEffort:
@@ -32,6 +35,11 @@ class BestEffort:
         self._unavailable_until = 0.0
         self._is_stopping = False
         self._thread: Final = Thread(target=self._run, name="best-effort redis", daemon=True)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread has been started and has not ended."""
+        return self._thread.is_alive()
 
     def start(self) -> None:
         """Start sending."""
@@ -53,15 +61,22 @@ class BestEffort:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            pipeline = self._client.pipeline(transaction=False)
-            for fill in batch:
-                fill(pipeline)
             try:
-                answers = pipeline.execute(raise_on_error=False)
-            except (redis.RedisError, OSError) as error:
+                self._send(batch)
+            except Exception as error:  # noqa: BLE001 - the thread never ends by itself
+                if not isinstance(error, redis.RedisError | OSError):
+                    _FAILED.note(error)
                 self._note_failure(error)
-            else:
-                _note(answers)
+
+    def _send(self, batch: Iterable[Callable[[Pipeline], object]]) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for fill in batch:
+            try:
+                fill(pipeline)
+            except Exception as error:  # noqa: BLE001 - what others send is sent all the same
+                _FAILED.note(error)
+        if len(pipeline) > 0:
+            _note(pipeline.execute(raise_on_error=False))
 
     def _next_batch(self) -> list[Callable[[Pipeline], object]]:
         """Wait for commands and return them all; none once stopped."""
