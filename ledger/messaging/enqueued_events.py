@@ -210,6 +210,25 @@ def oldest(
     return Oldest(events, are_all=not rows or len(rows) == rows[0][-1] < limit)
 
 
+_NEWEST: Final = """
+    SELECT w.* FROM generate_series(0, 1) AS l (lane) CROSS JOIN LATERAL (
+        SELECT position, id, lane, source, reference, event::text, enqueued_at
+        FROM enqueued_events
+        WHERE lane = l.lane AND position >= %(begin)s AND position <> ALL(%(without)s)
+        ORDER BY position DESC LIMIT 1
+    ) w
+"""
+
+
+def newest(
+    connection: Connection[Any], *, begin: int = 0, without: Sequence[int] = ()
+) -> list[EnqueuedEvent]:
+    """Return the newest event of each lane that has one; `begin` and `without` as in `oldest`."""
+    values = {"begin": begin, "without": pg_arrays.bigints(without)}
+    rows = connection.execute(_NEWEST, values).fetchall()
+    return [EnqueuedEvent(at, key, Lane(lane), *others) for at, key, lane, *others in rows]
+
+
 _REMOVE: Final = "DELETE FROM enqueued_events WHERE lane IN (0, 1) AND position = ANY(%s)"
 
 

@@ -24,7 +24,7 @@ from cardledger.schema.roles import Role
 from cardledger.workers.process.mover import Mover
 from cardledger.workers.signals.doorbell import Doorbell
 from tests.databases import as_role, fresh_database
-from tests.integration.workers import dead_redis, working
+from tests.integration.workers import captured, dead_redis, working
 from tests.waiting import eventually
 from tests.world import INBOX_KEY, Cardholder, World, open_world
 
@@ -220,6 +220,60 @@ def test_an_event_that_fails_by_itself_is_passed_over(world: World, cardholder: 
 
     assert world.rows("SELECT reference FROM enqueued_events") == [(events[0]["reference"],)]
     assert len(world.drain(world.engine())) == 2
+
+
+def refuse(world: World, *events: Mapping[str, Any]) -> None:
+    """Let the inbox refuse `events`, as a defect or another schema would."""
+    references = ", ".join(f"'{event['reference']}'" for event in events)
+    world.connection.execute(
+        f"ALTER TABLE inbox ADD CONSTRAINT poison CHECK (reference NOT IN ({references}))".encode()
+    )
+
+
+def moved(world: World) -> list[str]:
+    return [found for (found,) in world.rows("SELECT reference FROM inbox ORDER BY id")]
+
+
+def test_any_number_of_events_that_fail_by_themselves_stop_no_others(
+    world: World, cardholder: Cardholder
+) -> None:
+    events = [world.clearing(cardholder, f"T{n}", 5) for n in range(21)]
+    enqueue(world, *events)
+    refuse(world, *events[:18])
+    one = mover(world)
+
+    with captured() as lines:
+        while one.move():
+            pass
+
+    assert moved(world) == [event["reference"] for event in events[18:]], "in their order"
+    assert world.count("enqueued_events") == 18
+    passed_over = [line for line in lines if line["event"] == "enqueued event passed over"]
+    assert len({line["position"] for line in passed_over}) == 18
+    world.connection.execute("ALTER TABLE inbox DROP CONSTRAINT poison")
+    while mover(world).move():  # Of a process that has started since.
+        pass
+    assert len(world.drain(world.engine())) == 21
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_failing_events_of_a_source_and_a_lane_do_not_stop_others(
+    world: World, cardholder: Cardholder, *, is_live: bool
+) -> None:
+    """The newest of the source and the lane fails as well."""
+    events = [world.clearing(cardholder, f"T{n}", 5) for n in range(20)]
+    others = [{**world.clearing(cardholder, f"O{n}", 5), "source": "other"} for n in range(2)]
+    enqueue(world, *events[:10])
+    enqueue(world, *others, lane=Lane.LIVE if is_live else Lane.BULK)
+    enqueue(world, *events[10:])
+    refuse(world, *events)
+    one = mover(world)
+
+    while len(moved(world)) < len(others):
+        assert one.move()
+
+    assert moved(world) == [event["reference"] for event in others]
+    assert world.count("enqueued_events") == 20
 
 
 def test_a_program_that_begins_within_a_turn_loses_nothing(

@@ -35,6 +35,8 @@ _USUAL_S: Final = 0.25  # Between two looks.
 _FIRST_S: Final = 0.005  # Between two looks after events were moved; then twice as long each time.
 _NEIGHBOURS: Final = 8  # Events of which one must succeed before the others are passed over.
 _PASSED_OVER_LIMIT: Final = 100
+_OTHER_SOURCES: Final = 8  # Of which an event is tried when all neighbours fail.
+_ARE_CHECKED: Final = "SET CONSTRAINTS ALL IMMEDIATE"  # What else is checked by the commit.
 
 _WAIT_S: Final = 0.2  # Of the listener, which ends after that when it is stopped.
 _STOP_S: Final = 1.0
@@ -75,7 +77,8 @@ class Mover:
         """Move the oldest events; return whether there were any.
 
         An event that fails while another succeeds is passed over, until this process ends; it stays
-        where it is. Whatever else fails is repeated.
+        where it is. Whatever else fails is repeated. The other is one of its neighbours, or where
+        they all fail one of another source or lane, or the newest.
         """
         try:
             moved = self._move(self._limit)
@@ -127,7 +130,9 @@ class Mover:
     def _move_one_by_one(self, error: Exception) -> bool:
         """Move the oldest event that can be moved, and pass over those before it.
 
-        Raises: `error`, the failure of all together, when none of the oldest can be moved alone.
+        None is moved before an older one that may succeed: where all of the oldest fail, they are
+        passed over if one behind them could be moved.
+        Raises: `error`, the failure of all together, when none of these can be moved alone.
         """
         failed: dict[int, Exception] = {}
         for position in self._oldest_positions():
@@ -142,6 +147,11 @@ class Mover:
                 self._pass_over(failed)
                 return True
             break
+        else:
+            has_room = len(self._passed_over) < _PASSED_OVER_LIMIT
+            if failed and has_room and self._another_succeeds(failed):
+                self._pass_over(failed)
+                return True
         raise error
 
     def _oldest_positions(self) -> list[int]:
@@ -157,6 +167,36 @@ class Mover:
                 without=[*self._passed_over],
             )
         return [event.position for event in events]
+
+    def _another_succeeds(self, failed: Collection[int]) -> bool:
+        """Return whether an event other than `failed` can be moved to the inbox; none is moved."""
+        with self._database.begin() as outer:
+            connection = driver(outer)
+            turn = enqueued_events.take_turn(connection)
+            if turn is None:
+                return False
+            for event in self._others(connection, turn.progress.begins_at, failed):
+                try:
+                    with connection.transaction(force_rollback=True):
+                        moved = self._write(connection, [event], turn.at)
+                        connection.execute(_ARE_CHECKED)
+                except Exception as alone:
+                    if is_unable(alone):
+                        raise
+                else:
+                    if moved.messages:  # A rejection says nothing about the inbox.
+                        return True
+        return False
+
+    def _others(
+        self, connection: Connection[Any], begin: int, failed: Collection[int]
+    ) -> list[EnqueuedEvent]:
+        """Return some events behind those that `failed`: of both lanes, and of several sources."""
+        without = [*self._passed_over, *failed]
+        oldest, _ = enqueued_events.oldest(connection, _MOVE_LIMIT, begin=begin, without=without)
+        of_sources = {(each.lane, each.source): each for each in reversed(oldest)}
+        newest = enqueued_events.newest(connection, begin=begin, without=without)
+        return [*newest, *list(of_sources.values())[:_OTHER_SOURCES]]
 
     def _pass_over(self, failed: Mapping[int, Exception]) -> None:
         for position, error in failed.items():
