@@ -10,7 +10,7 @@ import structlog
 from redis.client import Pipeline
 from structlog.testing import capture_logs
 
-from cardledger.workers.signals import best_effort_redis
+from cardledger.workers.signals import best_effort_redis, outage_log
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from tests.waiting import eventually
 
@@ -94,7 +94,7 @@ def test_an_error_of_the_library_is_a_failure_of_redis_and_does_not_end_the_thre
     monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
 ) -> None:
     failures: list[BaseException] = []
-    monkeypatch.setattr(best_effort_redis.REDIS, "failed", failures.append)
+    monkeypatch.setattr(outage_log.REDIS, "failed", failures.append)
     monkeypatch.setattr(best_effort_redis, "_UNAVAILABLE_S", 0.0)
     server, defect = Server(), ValueError("a defect")
     server.errors.append(defect)

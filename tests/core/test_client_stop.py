@@ -90,7 +90,7 @@ async def closed(reversed_one: Message, within_s: float) -> "Future[None]":
     durable = reversals.put(reversed_one)
     await reversals.close(within_s)
     with pytest.raises(UnavailableError, match="stopped"):
-        reversals.put(reversed_one)
+        await reversals.put(reversed_one)
     return durable
 
 
