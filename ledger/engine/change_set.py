@@ -4,7 +4,7 @@ Nothing here decides and nothing talks to the database: `decisions` records even
 what was collected.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -155,6 +155,7 @@ class PendingWrites:
     # Of `card_transactions`, those with a conversion.
     converted: set[CardTransactionContext] = field(default_factory=set)
     accounts: list[LockedAccount] = field(default_factory=list)
+    webhook_id: Callable[[], Id] = new_id  # Makes the next one.
 
     @property
     def size(self) -> int:
@@ -451,9 +452,8 @@ class ChangeSet:
 
         `data` is its JSON; None for a card transaction, which is folded when it is dispatched.
         """
-        self.writes.outbox.append(
-            (new_id(), customer_id, platform_id, kind, subject_id, sequence, data, self.now)
-        )
+        row = (self.writes.webhook_id(), customer_id, platform_id, kind, subject_id, sequence, data)
+        self.writes.outbox.append((*row, self.now))
 
     def _update(self, context: CardTransactionContext, after: RollUp) -> None:
         context.roll_up = after

@@ -21,6 +21,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH
+from cardledger.ledger.storage.ids import ids_from
 from cardledger.schema.ids import Id
 
 Clock = Callable[[], datetime]
@@ -49,7 +50,9 @@ class Decider:
             return []
         snapshot, reading = self._snapshots.read(connection, messages)
         now = self._clock() if self._clock else reading.at
-        batch = Batch(snapshot, now=now, rail=self._rail)
+        # By the time that was read behind the locks: in the order of commits about a resource,
+        # whatever the clocks of the processes that decide.
+        batch = Batch(snapshot, now=now, rail=self._rail, webhook_id=ids_from(reading.at))
         decided = batch.decide(messages)
         if batch.writes.suspended:
             batch.leave_out(reads.resolved_by_people(connection, batch.writes.suspended))

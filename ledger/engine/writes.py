@@ -5,7 +5,7 @@ Nothing is decided here; one webhook is emitted here, in `update_accounts`. Conn
 `reads`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from json import dumps
@@ -136,7 +136,7 @@ def change(  # noqa: C901 - one branch a table
     if pending.converted:
         yield update_conversions(connection, [context.roll_up for context in pending.converted])
     if pending.accounts:
-        yield update_accounts(connection, pending.accounts, now)
+        yield update_accounts(connection, pending.accounts, now, pending.webhook_id)
     if pending.resolved:
         yield resolve_suspense(connection, pending.resolved)
     if pending.transfers:
@@ -400,7 +400,10 @@ def update_conversions(connection: Connection[Any], changed: Sequence[RollUp]) -
 
 
 def update_accounts(
-    connection: Connection[Any], changed: Sequence[LockedAccount], updated_at: datetime
+    connection: Connection[Any],
+    changed: Sequence[LockedAccount],
+    updated_at: datetime,
+    webhook_id: Callable[[], Id],
 ) -> SentUpdate:
     """Write the amounts of accounts, once each however many entries they have.
 
@@ -421,7 +424,7 @@ def update_accounts(
                 account.pending,
                 account.version,
                 updated_at,
-                new_id() if account.has_moved else None,
+                webhook_id() if account.has_moved else None,
             )
             for account in changed
         ],

@@ -1,8 +1,10 @@
 """Identifiers: UUIDv7, made by the application, in order of creation within a process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from itertools import count
+from random import getrandbits
 from typing import Final
 
 from uuid_utils import uuid7
@@ -50,12 +52,28 @@ def ids_in_order(at: datetime, keys: Sequence[Id]) -> list[Id]:
 
     Those of a later time are higher, if it is later by a quarter of a microsecond for each key.
     """
-    # The twelve bits behind the milliseconds are a fraction of a millisecond (RFC 9562, method 3).
-    first = ((at - _EPOCH) // _MICROSECOND << 12) // 1000
+    first = _moment(at)
     return [
         _uuid7((first + place >> 12).to_bytes(6) + (first + place & 0xFFF).to_bytes(2) + key[8:])
         for place, key in enumerate(keys)
     ]
+
+
+def ids_from(at: datetime) -> Callable[[], Id]:
+    """Return a function that makes identifiers of `at`, in ascending order; 4 million at most.
+
+    Those of a later time are higher: they are in the order of a clock that several processes go by.
+    """
+    moment = _moment(at)
+    start = (moment >> 12 << 16 | 0x7000 | moment & 0xFFF).to_bytes(8)
+    places = count(1 << 23)  # The variant, then the place.
+
+    def next_id() -> Id:
+        while _is_reserved(key := start + (next(places) << 40 | getrandbits(40)).to_bytes(8)):
+            pass
+        return Id(key)
+
+    return next_id
 
 
 def first_id_at(at: datetime) -> Id:
@@ -69,6 +87,14 @@ def time_of_id(key: Id) -> datetime:
         return _EPOCH + int.from_bytes(key[:6]) * _MILLISECOND
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
+
+
+def _moment(at: datetime) -> int:
+    """Return the milliseconds to `at`, and in twelve bits more their fraction.
+
+    These are behind the milliseconds in a UUIDv7, too (RFC 9562, method 3).
+    """
+    return ((at - _EPOCH) // _MICROSECOND << 12) // 1000
 
 
 def _milliseconds(at: datetime) -> bytes:

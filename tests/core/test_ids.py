@@ -1,13 +1,13 @@
 """Identifiers: what everybody else calls a UUID, in sixteen bytes."""
 
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.storage.ids import ids_in_order, new_id, time_of_id
+from cardledger.ledger.storage.ids import ids_from, ids_in_order, new_id, time_of_id
 from cardledger.schema.ids import Id
 from tests.ids import IDS
 
@@ -66,3 +66,18 @@ def test_ids_in_order_rise_with_their_place_and_time_and_keep_the_end_of_their_k
     assert [key[8:] for key in made] == [key[8:] for key in keys]
     assert {UUID(bytes=key).version for key in made} == {7}
     assert {time_of_id(key) - noon for key in made} == {timedelta(0), timedelta(milliseconds=1)}
+
+
+def test_ids_from_a_time_rise_and_precede_those_of_a_later_one() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    next_id, of_another_process = ids_from(noon), ids_from(noon)
+
+    made = [next_id() for _ in range(5_000)]
+    later = ids_from(noon + timedelta(microseconds=1))()
+
+    assert [*made, later] == sorted({*made, later})
+    assert of_another_process() not in made
+    assert {UUID(bytes=key).version for key in made} == {7}
+    assert {UUID(bytes=key).variant for key in made} == {RFC_4122}
+    assert not {str(key)[-3:] for key in made} & {f"00{digit}" for digit in range(1, 7)}
+    assert {time_of_id(key) for key in made} == {noon}

@@ -1,15 +1,18 @@
 """One clock: PostgreSQL's. What a process takes for the time decides nothing."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
 import structlog
+from sqlalchemy import NullPool
 from structlog.testing import capture_logs
+from uuid_utils import uuid7
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.audit import acceptances
@@ -18,7 +21,10 @@ from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage import database_clock as postgresql_clock
+from cardledger.ledger.storage import ids
 from cardledger.ledger.storage.batch_connections import new_worker_id
+from cardledger.ledger.storage.engines import sync_engine
+from cardledger.ledger.webhooks.dispatch import dispatch
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
 from cardledger.workers.client import Client, database_clock
@@ -268,6 +274,52 @@ def test_who_sends_webhooks_goes_by_the_clock_of_postgresql_and_says_that_its_ow
 
     [line] = lines
     assert line["event"] == "clock wrong; webhooks are sent by PostgreSQL's clock"
+
+
+def ids_by_a_clock(ahead_ms: int) -> Callable[[], UUID]:
+    """Return what makes ids in a process whose clock is ahead, or behind."""
+
+    def made() -> UUID:
+        key = uuid7().bytes
+        return UUID(bytes=(int.from_bytes(key[:6]) + ahead_ms).to_bytes(6) + key[6:])
+
+    return made
+
+
+def test_webhooks_of_a_resource_are_dispatched_in_sequence_whatever_the_clocks_of_workers(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    first, second = (
+        world.authorization(cardholder, "order", 100),
+        world.clearing(cardholder, "order", 150),
+    )
+    senders = sync_engine(world.webhooks_url, poolclass=NullPool)
+
+    def dispatch_up_to(limit: int) -> bool:
+        with senders.begin() as connection:
+            return bool(dispatch(connection, limit=limit, at=datetime.now(UTC)).rows)
+
+    while dispatch_up_to(500):
+        pass
+    for ahead_ms, event in ((5_000, first), (-5_000, second)):
+        with monkeypatch.context() as process:
+            process.setattr(ids, "uuid7", ids_by_a_clock(ahead_ms))
+            world.process(world.engine(), [(cardholder, event)])
+    dispatched: list[tuple[str, int]] = []
+    while dispatch_up_to(1):
+        dispatched += [
+            (kind.partition(".")[0], sequence)
+            for kind, sequence in world.rows(
+                "SELECT type, sequence FROM webhook_deliveries WHERE customer_id = %s",
+                cardholder.owner.customer_id,
+            )
+        ]
+
+    for resource in ("CARD_TRANSACTION", "INTERNAL_ACCOUNT"):
+        sequences = list(dict.fromkeys(n for kind, n in dispatched if kind == resource))
+        assert len(sequences) > 1
+        assert sequences == sorted(sequences), resource
 
 
 def problems(health_dir: Path) -> str:

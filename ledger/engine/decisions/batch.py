@@ -1,6 +1,6 @@
 """One batch: decide its messages in order, each on the state that its predecessors left."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -35,6 +35,7 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, DEBIT_AUTHORIZATIONS, EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
@@ -53,13 +54,22 @@ class Batch:
     in suspense what it has moved at the network.
     """
 
-    def __init__(self, snapshot: BatchSnapshot, *, now: datetime, rail: FundingRail | None) -> None:
+    def __init__(
+        self,
+        snapshot: BatchSnapshot,
+        *,
+        now: datetime,
+        rail: FundingRail | None,
+        webhook_id: Callable[[], Id] = new_id,
+    ) -> None:
         """Start from `snapshot`; `now` is the time of every decision.
 
-        `rail` is the connected funding rail, if any.
+        `rail` is the connected funding rail, if any. `webhook_id` makes the ids of webhooks, by
+        which they are dispatched.
         """
         self._changes: Final = ChangeSet(snapshot, now=now)
         self.writes: Final = self._changes.writes
+        self.writes.webhook_id = webhook_id
         self._outcomes: Final = dict(snapshot.outcomes)  # Also those of this batch.
         self._reversals: Final = snapshot.reversals
         answers = RailAnswers(rail)
