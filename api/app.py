@@ -28,7 +28,7 @@ from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
-from cardledger.api.http.authentication import FAILURES, Authenticator
+from cardledger.api.http.authentication import AGENT_REQUESTS, FAILURES, Authenticator
 from cardledger.api.http.dispatch import Dispatch
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
@@ -36,7 +36,7 @@ from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, temp
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.recent_requests import RecentRequests
 from cardledger.api.http.request_context import EndUserTerms, Services
-from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
+from cardledger.api.http.routing import REQUESTS
 from cardledger.api.ingestion_limits import (
     UPLOADS,
     UPLOADS_OF_PLATFORM,

@@ -7,7 +7,7 @@ from asyncio import Future
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,12 +31,18 @@ from cardledger.schema.wire.errors import Code
 
 _CACHE_TTL_S: Final = 3.0  # A deleted token is accepted for at most this long.
 _CACHE_LIMIT: Final = 10_000
+_AGENTS_LIMIT: Final = 50_000  # Those of five platforms, at about 200 bytes each.
 _LOOK_UPS: Final = 8  # Connections on which credentials are looked up.
+_LOOK_UPS_OF_AGENTS: Final = 4  # Of agents and device codes; the others are left to tokens.
 _LOOK_UPS_OF_ONE: Final = 2  # Of one credential, or of one address without a known one.
-_GUESSES: Final = 4  # Of callers from addresses over the limit on failures, together.
+_LOOK_UPS_OF_PLATFORM: Final = 2  # Of its agents whose tokens have succeeded before, together.
+_GUESSES: Final = 2  # Of callers from addresses over the limit on failures, together.
 
 FAILURES: Final = "failures"
 """The limit on wrong credentials."""
+
+AGENT_REQUESTS: Final = "agent requests"
+"""The limit on requests of all agents of one platform, which leave it its own."""
 
 REFUSAL_PAUSE_S: Final = 0.25
 """How long the refusal of wrong credentials over that limit waits.
@@ -59,6 +65,8 @@ class Authenticator:
     there is no such id (docs/decisions/0042-failures-are-counted-by-id.md). Tokens are cached
     by client id for a short time. Callers from an address over the limit take turns at the
     database, unless their credentials have succeeded before.
+
+    Agents are looked up for each request, so those of a platform take turns of their own.
     """
 
     def __init__(  # noqa: PLR0913 - each by name
@@ -86,8 +94,11 @@ class Authenticator:
         self._outdated: Final = outdated
         self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
         self._looking: Final[dict[str, Future[StoredToken | None]]] = {}
-        self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()  # Hashes of secrets.
+        # Hashes of secrets that have succeeded; of agents with the platform.
+        self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()
+        self._proven_agents: Final[OrderedDict[bytes, Id]] = OrderedDict()
         self._look_ups: Final = asyncio.Semaphore(_LOOK_UPS)
+        self._look_ups_of_agents: Final = asyncio.Semaphore(_LOOK_UPS_OF_AGENTS)
         self._turns: Final = Turns()
 
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
@@ -160,7 +171,7 @@ class Authenticator:
             self._looking[client_id] = found
         stored = None
         try:
-            async with self.looking_up(address, client_id, presented) as connection:
+            async with self._connected(address, client_id, presented) as connection:
                 stored = await api_tokens.find(connection, client_id)
             self._keep(client_id, stored, now + _CACHE_TTL_S)
         finally:
@@ -194,23 +205,27 @@ class Authenticator:
     async def agent(self, authorization: Sequence[str], *, address: str = "") -> Agent:
         """Return the agent whose access token the `Authorization` header values present.
 
-        Never cached: a deleted agent is refused at once, in every process.
-        Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
+        Never cached: a deleted agent is refused at once, in every process. It is not looked up
+        while the agents of the platform for which its token has succeeded are over their limit.
+        Raises: ApiError UNAUTHORIZED; RATE_LIMITED over that limit, or after too many failures.
         """
         token = _bearer(authorization)
         presented = access_tokens.presented(self._keys, token)
+        if (platform_id := self._proven_agents.get(presented.digest)) is not None:
+            self._limits.check(AGENT_REQUESTS, str(platform_id))
         named = access_tokens.agent_id_in(token)
         credential = None if named is None else str(named)
         async with self.looking_up(address, credential, presented.digest) as connection:
             found = await agents.authenticate(connection, token, presented)
         if found.agent is not None:
-            remember(self._proven, presented.digest, None, limit=_CACHE_LIMIT)
+            platform_id = found.agent.platform_id
+            remember(self._proven_agents, presented.digest, platform_id, limit=_AGENTS_LIMIT)
             if self._keys.is_rotating and found.agent_id and found.outdated_hash:
                 self._outdated(
                     Rehash(AGENT_TOKEN, found.agent_id, found.outdated_hash, presented.digest)
                 )
             return found.agent
-        self._proven.pop(presented.digest, None)
+        self._proven_agents.pop(presented.digest, None)
         await self.count_failure(
             address, credential=None if found.agent_id is None else str(found.agent_id)
         )
@@ -226,23 +241,41 @@ class Authenticator:
         Few at a time are looked up, and fewer of each caller: it is not known yet whose platform's
         slots a request belongs to. When the address is over the limit on failures, or their id
         `credential`, if they have one, all such callers take turns together; those whose secret,
-        with the hash `presented`, has succeeded before do not.
+        with the hash `presented`, has succeeded before do not, and agents among them take turns
+        with those of their platform. Half of the connections are left to tokens.
         """
-        is_guessing = presented not in self._proven and any(
-            self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
-            for counted in {credential, None}
-        )
-        turn = (
-            Turn("guesses", _GUESSES)
-            if is_guessing
-            else Turn(_counted_as(address, credential), _LOOK_UPS_OF_ONE)
-        )
+        async with self._connected(
+            address, credential, presented, within=self._look_ups_of_agents
+        ) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _connected(
+        self,
+        address: str,
+        credential: str | None,
+        presented: bytes,
+        *,
+        within: AbstractAsyncContextManager[None] | None = None,
+    ) -> AsyncIterator[AsyncConnection]:
         async with (
-            self._turns.take(turn, may_refuse=False),
+            self._turns.take(self._turn_of(address, credential, presented), may_refuse=False),
+            within or nullcontext(),
             self._look_ups,
             self._engine.connect() as connection,
         ):
             yield connection
+
+    def _turn_of(self, address: str, credential: str | None, presented: bytes) -> Turn:
+        if (platform_id := self._proven_agents.get(presented)) is not None:
+            return Turn(f"agents of {platform_id}", _LOOK_UPS_OF_PLATFORM)
+        is_guessing = presented not in self._proven and any(
+            self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
+            for counted in {credential, None}
+        )
+        if is_guessing:
+            return Turn("guesses", _GUESSES)
+        return Turn(_counted_as(address, credential), _LOOK_UPS_OF_ONE)
 
     async def count_failure(self, address: str, *, credential: str | None) -> None:
         """Count wrong credentials by `credential`, the id in them; None: there is no such id.

@@ -95,14 +95,15 @@ class RateLimits:
         rate = self._limits.get(name)
         if rate is None:
             return
-        at = self._clock()
-        count = self._count(name, who, sliding_window.window_of(rate, at))
-        wait_s = sliding_window.wait_s(rate, count, at)
-        if wait_s > 0:
-            counted.refuse(counted.Refusal.RATE_LIMIT)
-            raise _rate_limited(rate, wait_s)
+        count = self._within(name, rate, who)
         count.now += 1
         self._keep_unsent(name, (who, count.window))
+
+    def check(self, name: str, who: str) -> None:
+        """Raise as `admit` does; counts nothing."""
+        rate = self._limits.get(name)
+        if rate is not None and who in self._counts[name]:
+            self._within(name, rate, who)
 
     def count_more(self, name: str, who: str, more: int) -> None:
         """Count `more` requests of `who`, for one that was admitted and is as large as they are."""
@@ -119,6 +120,15 @@ class RateLimits:
         at = self._clock()
         count = self._count(name, who, sliding_window.window_of(rate, at))
         return sliding_window.wait_s(rate, count, at) > 0
+
+    def _within(self, name: str, rate: Rate, who: str) -> Count:
+        at = self._clock()
+        count = self._count(name, who, sliding_window.window_of(rate, at))
+        wait_s = sliding_window.wait_s(rate, count, at)
+        if wait_s > 0:
+            counted.refuse(counted.Refusal.RATE_LIMIT)
+            raise _rate_limited(rate, wait_s)
+        return count
 
     def _count(self, name: str, who: str, window: int) -> Count:
         counts = self._counts[name]

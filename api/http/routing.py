@@ -23,7 +23,7 @@ from cardledger.api import BASE_PATH
 from cardledger.api.fair_slots import Work
 from cardledger.api.http import idempotency, json_body
 from cardledger.api.http.arguments import Arguments
-from cardledger.api.http.authentication import require, require_of_agent
+from cardledger.api.http.authentication import AGENT_REQUESTS, require, require_of_agent
 from cardledger.api.http.errors import (
     MAX_ERRORS,
     TOO_LARGE,
@@ -81,9 +81,6 @@ _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of 
 
 REQUESTS: Final = "requests"
 """The limit on requests of one platform, with all of its tokens."""
-
-AGENT_REQUESTS: Final = "agent requests"
-"""The limit on requests of all agents of one platform, which leave it its own."""
 
 SANDBOX: Final = "Sandbox"
 """Tag of operations that exist in the sandbox only."""

@@ -2,22 +2,26 @@
 
 import asyncio
 from base64 import b64encode
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 
 import pytest
 from sqlalchemy import delete, event, text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from cardledger.api.http.authentication import FAILURES, Authenticator
+from cardledger.api.http import authentication
+from cardledger.api.http.authentication import AGENT_REQUESTS, FAILURES, Authenticator
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.sliding_window import Rate
+from cardledger.ledger.agents.registry import PresentedToken
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, PresentedSecret
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
-from tests.api.support import SECRET_KEY, TIMEOUT_S, Tenant, new_tenant
+from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, Tenant, new_tenant
 
 NO_LIMITS = RateLimits({}, "redis://127.0.0.1", "")
 
@@ -93,7 +97,7 @@ def test_a_right_caller_does_not_wait_for_the_look_up_of_a_caller_who_may_be_gue
         now = 5.0
         await authenticator.count_failure("10.0.0.1", credential=tenant.client_id)
         async with AsyncExitStack() as stack:
-            for _ in range(4):  # All turns of those who may be guessing.
+            for _ in range(2):  # All turns of those who may be guessing.
                 turn = authenticator.looking_up("10.0.0.1", tenant.client_id, b"")
                 _ = await stack.enter_async_context(turn)
             guess = asyncio.create_task(authenticator.token(header(tenant, "wrong")))
@@ -194,7 +198,7 @@ def test_callers_with_an_id_over_the_limit_take_turns_at_the_database(
         await engine.dispose()
         return used.most
 
-    assert asyncio.run(act()) == 4
+    assert asyncio.run(act()) == 2
 
 
 def test_callers_without_an_id_wait_for_no_id_called_none(
@@ -214,7 +218,7 @@ def test_callers_without_an_id_wait_for_no_id_called_none(
         await engine.dispose()
         return used.most
 
-    assert asyncio.run(act()) > 4
+    assert asyncio.run(act()) > 2
 
 
 def test_callers_from_an_address_over_the_limit_take_turns_at_the_database(
@@ -242,7 +246,123 @@ def test_callers_from_an_address_over_the_limit_take_turns_at_the_database(
 
     most, answers = asyncio.run(act())
 
-    # Four of them at once, and the caller whose credentials have succeeded before.
-    assert most <= 5
+    # Two of them at once, and the caller whose credentials have succeeded before.
+    assert most <= 3
     assert answers[-2:] == [unseen.platform_id, proven.platform_id]
     assert {each.code for each in answers[:-2] if isinstance(each, ApiError)} == {Code.RATE_LIMITED}
+
+
+# --- agents --------------------------------------------------------------------------------------
+
+
+@dataclass
+class HeldLookUps:
+    """Look-ups of agents that do not end while they are held, and how many of them there are."""
+
+    tokens: frozenset[str]
+    began: int = 0
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def during(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+        """Hold the look-ups of `tokens` for the block."""
+        look_up = authentication.agents.authenticate
+
+        async def held(
+            connection: AsyncConnection, token: str, presented: PresentedSecret
+        ) -> PresentedToken:
+            if token in self.tokens:
+                self.began += 1
+                await self.free.wait()
+            return await look_up(connection, token, presented)
+
+        monkeypatch.setattr(authentication.agents, "authenticate", held)
+        try:
+            yield
+        finally:
+            self.free.set()
+
+
+def bearer(token: str) -> list[str]:
+    return [f"Bearer {token}"]
+
+
+def agents_of(api: Api, count: int) -> list[str]:
+    customer_id = str(api.customer()["id"])
+    return [api.agent_token(customer_id) for _ in range(count)]
+
+
+def test_the_agents_of_a_platform_leave_look_ups_to_others(
+    api: Api, other_platform: Api, app_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood, [other] = agents_of(api, 12), agents_of(other_platform, 1)
+    tenants = [new_tenant(app_database_url) for _ in range(3)]
+
+    async def act() -> tuple[int, list[Id]]:
+        engine = async_engine(app_database_url, pool_size=20)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS)
+        for token in flood:  # In turns, as they have come so far.
+            await authenticator.agent(bearer(token))
+        look_ups = HeldLookUps(frozenset(flood))
+        async with look_ups.during(monkeypatch):
+            waiting = [asyncio.create_task(authenticator.agent(bearer(token))) for token in flood]
+            async with asyncio.timeout(TIMEOUT_S):
+                found = [(await authenticator.agent(bearer(other))).platform_id]
+                found += [(await authenticator.token(header(each))).platform_id for each in tenants]
+            began = look_ups.began
+        found += [(await each).platform_id for each in waiting]
+        await engine.dispose()
+        return began, found
+
+    began, found = asyncio.run(act())
+
+    assert 0 < began <= 2
+    assert found[:4] == [other_platform.tenant.platform_id, *(each.platform_id for each in tenants)]
+    assert found[4:] == [api.tenant.platform_id] * 12  # They are right, and pass.
+
+
+def test_agents_that_are_not_known_yet_leave_look_ups_to_tokens(
+    api: Api, app_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood, tenant = agents_of(api, 12), new_tenant(app_database_url)
+
+    async def act() -> tuple[int, Sequence[Id]]:
+        engine = async_engine(app_database_url, pool_size=20)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS)
+        look_ups = HeldLookUps(frozenset(flood))
+        async with look_ups.during(monkeypatch):
+            waiting = [asyncio.create_task(authenticator.agent(bearer(token))) for token in flood]
+            async with asyncio.timeout(TIMEOUT_S):
+                found = [(await authenticator.token(header(tenant))).platform_id]
+            began = look_ups.began
+        found += [(await each).platform_id for each in waiting]
+        await engine.dispose()
+        return began, found
+
+    began, found = asyncio.run(act())
+
+    assert 0 < began <= 4
+    assert found == [tenant.platform_id] + [api.tenant.platform_id] * 12
+
+
+def test_agents_over_the_limit_of_their_platform_are_not_looked_up(
+    api: Api, other_platform: Api, app_database_url: str, redis_url: str
+) -> None:
+    [busy], [other] = agents_of(api, 1), agents_of(other_platform, 1)
+
+    async def act() -> tuple[Code, int, Id]:
+        engine = async_engine(app_database_url)
+        limits = RateLimits({AGENT_REQUESTS: Rate(1, 86_400)}, redis_url, SECRET_KEY)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
+        agent = await authenticator.agent(bearer(busy))
+        await authenticator.agent(bearer(other))
+        limits.admit(AGENT_REQUESTS, str(agent.platform_id))
+        used = Connections(engine)
+        with pytest.raises(ApiError) as refused:
+            await authenticator.agent(bearer(busy))
+        while_refused = used.most
+        found = (await authenticator.agent(bearer(other))).platform_id
+        await engine.dispose()
+        return refused.value.code, while_refused, found
+
+    assert asyncio.run(act()) == (Code.RATE_LIMITED, 0, other_platform.tenant.platform_id)
