@@ -71,11 +71,15 @@ class FilesInProgress:
 
         Raises: TooManyEventsError.
         """
+        self.check(platform_id, size)
+        self._files[platform_id] += size
+
+    def check(self, platform_id: Id, size: int) -> None:
+        """Raise TooManyEventsError where `begin` does; counts nothing."""
         if self._files[platform_id] + size > self._of_platform:
             raise TooManyEventsError("this platform has too many large requests in progress")
         if self._files.total() + size > self._limit:
             raise TooManyEventsError("too many large requests of all platforms are in progress")
-        self._files[platform_id] += size
 
     def end(self, platform_id: Id, size: int = 1) -> None:
         """Count one less."""

@@ -1,7 +1,8 @@
 """Forms of operations: read within the limits of size, time and number, then prepared.
 
 A form is work before its request has a slot, so it is received only as long as its file has room,
-whatever its head says of its size, and counts against the rate limit by its size. The content of a
+whatever its head says of its size, and counts against the rate limit by its size. It occupies what
+has arrived of it, so a form that is declared and not sent keeps no other one out. The content of a
 file is held until what it is prepared for has been made of it, and no longer.
 
 Source: docs/decisions/0073-documents.md
@@ -67,7 +68,7 @@ Raises: ApiError for a file that is refused.
 """
 
 _FILE: Final = "file"
-_STEP: Final = 1024 * 1024  # Bytes that a form without a declared length counts with at a time.
+_STEP: Final = MAX_BODY  # Bytes of a large form that are counted at a time.
 
 
 def form_with_file(*, max_file: int, prepare: Prepare, check_room: CheckRoom) -> Form:
@@ -161,8 +162,8 @@ def _digest(content: bytes) -> str:
 async def _read(request: Request, reader: FormReader, limit: int, held: ExitStack) -> None:
     """Feed the body of `request` to `reader`; a large one counts as in progress until `held`.
 
-    It counts with the bytes that its head declares, or with those that have arrived. As many bytes
-    as other operations take count as a request.
+    It counts with the bytes that have arrived, and is refused at once when there is no room for
+    those that its head declares. As many bytes as other operations take count as a request.
     Raises: ApiError INVALID_INPUT, RATE_LIMITED; FileTooLargeError.
     """
     call: RequestContext = request.state.call
@@ -170,8 +171,10 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
     turns, declared = services_of(request).loop_turns, declared_length(request)
     size = counted_size = 0
     async for chunk in arriving(request):
-        if (more := _to_count(size + len(chunk), declared) - counted_size) > 0:
+        if (more := _to_count(size + len(chunk)) - counted_size) > 0:
             try:
+                if not counted_size:
+                    uploads.check(call.platform_id, declared or 0)
                 uploads.begin(call.platform_id, more)
             except TooManyEventsError as error:
                 counted.refuse(counted.Refusal.IN_PROGRESS)
@@ -191,11 +194,9 @@ async def _read(request: Request, reader: FormReader, limit: int, held: ExitStac
         raise invalid_field(_FILE, "is required")
 
 
-def _to_count(size: int, declared: int | None) -> int:
+def _to_count(size: int) -> int:
     """Return how many bytes a form counts with, of which `size` have arrived; 0: it is small."""
-    if size <= MAX_BODY:
-        return 0
-    return max(declared or 0, -(-size // _STEP) * _STEP)
+    return 0 if size <= MAX_BODY else -(-size // _STEP) * _STEP
 
 
 def _fed(reader: FormReader, chunk: bytes) -> Generator[None, None, None]:
