@@ -32,6 +32,7 @@ from cardledger.ledger.customers.documents.room import StorageLimits
 from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
+from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters, CodeSender
 from cardledger.ledger.quotes.funding import Instructions
@@ -292,6 +293,16 @@ class PlatformContext(RequestContext):
     @override
     def turn(self) -> Turn:
         return Turn(f"platform {self.platform_id}", _PLATFORM_WRITERS)
+
+    @asynccontextmanager
+    async def giving_access(self) -> AsyncIterator[AsyncConnection]:
+        """Yield the connection of `writing`, to make what gives access and outlives the token.
+
+        Raises: RevokedTokenError when the token has been deleted, as another process may not know.
+        """
+        async with self.writing() as connection:
+            await api_tokens.keep(connection, self.token)
+            yield connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

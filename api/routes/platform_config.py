@@ -11,8 +11,9 @@ from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import resource_response
+from cardledger.api.http.responses import granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
+from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, NO_CURRENCY, money
@@ -75,6 +76,9 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
         check_production(endpoint, "webhookEndpoint")
     settings = _settings(body)
     async with call.writing() as connection:
+        if endpoint is not None:
+            with granting():
+                await api_tokens.keep(connection, call.token)
         try:
             changed = await platforms.configure(
                 connection, call.platform_id, settings, at=call.now()

@@ -110,7 +110,7 @@ _TOKEN: Final = select(
 
 
 class RevokedTokenError(Exception):
-    """The token that grants or rotates has been deleted."""
+    """The token that gives access, to itself or to others, has been deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +261,21 @@ async def _check_not_revoked(connection: AsyncConnection, token: Token) -> None:
         raise RevokedTokenError
 
 
+async def keep(connection: AsyncConnection, token: Token) -> None:
+    """Let `token`, which API processes may remember for seconds, not be deleted until the end.
+
+    For what gives access and outlives the token: once its deletion is committed, none is made.
+    Others may do so at the same time.
+    Raises: RevokedTokenError when it is deleted.
+    """
+    columns = tables.api_tokens.c
+    found = await connection.execute(
+        select(columns.id).where(columns.id == token.id).with_for_update(read=True, key_share=True)
+    )
+    if found.first() is None:
+        raise RevokedTokenError
+
+
 async def record_uses(connection: AsyncConnection, uses: Mapping[Id, datetime]) -> None:
     """Record when tokens were used, each at most once a minute, whichever process says so."""
     columns = tables.api_tokens.c
@@ -365,7 +380,8 @@ async def revoke_all(connection: AsyncConnection, platform_id: Id) -> None:
 async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:
     """Delete the platform's token `token_id`; returns whether there was such a token.
 
-    What it has created by then is committed: no token of its making appears afterwards.
+    What it has created by then is committed: no token, agent, device code or webhook endpoint of
+    its making appears afterwards.
     """
     columns = tables.api_tokens.c
     await caps.lock(connection, tables.api_tokens, platform_id)

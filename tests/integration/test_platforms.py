@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
 )
 from sqlalchemy import select, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.platforms import api_tokens as tokens
@@ -173,6 +174,42 @@ def test_what_a_token_is_making_is_there_when_its_deletion_is_over(
                     await asyncio.sleep(0.01)
             assert not removal.done(), "it waits"
         await removal
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+def test_a_token_is_not_deleted_while_it_gives_access(app_database_url: str) -> None:
+    async def run() -> None:
+        engine = async_engine(app_database_url)
+        async with engine.begin() as connection:
+            platform = await platforms.create(connection, name="Acme", keys=KEYS)
+            made = await tokens.issue(
+                connection,
+                platform_id=platform.id,
+                name="thief",
+                permissions=["AGENTS"],
+                keys=KEYS,
+                at=datetime.now(UTC),
+            )
+        thief = Token(
+            id=made.id, platform_id=platform.id, permissions=frozenset({Permission.AGENTS})
+        )
+
+        async def delete() -> bool:
+            async with engine.begin() as connection:
+                await connection.execute(text("SET LOCAL lock_timeout = '100ms'"))
+                return await tokens.delete(connection, platform_id=platform.id, token_id=thief.id)
+
+        async with engine.begin() as making, engine.begin() as another:
+            await tokens.keep(making, thief)
+            await tokens.keep(another, thief)  # They do not wait for each other.
+            with pytest.raises(OperationalError, match="lock timeout"):
+                await delete()
+        assert await delete()
+        async with engine.begin() as connection:
+            with pytest.raises(tokens.RevokedTokenError):
+                await tokens.keep(connection, thief)
         await engine.dispose()
 
     asyncio.run(run())

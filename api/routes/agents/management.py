@@ -55,7 +55,7 @@ async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
     A platform has 10,000 agents at most: one more is 409 `CONFLICT`.
     """
     with _api_errors("policy."), capped(), granting():
-        async with call.writing() as connection:
+        async with call.giving_access() as connection:
             created = await agents.create(
                 connection,
                 platform_id=call.platform_id,
@@ -123,7 +123,7 @@ async def update_agent(agent_id: AgentId, body: AgentUpdate, call: PlatformCall)
     if not body.model_fields_set:
         raise ApiError(Code.INVALID_INPUT, "Nothing to change; send name or isPaused.")
     with granting():
-        async with call.writing() as connection:
+        async with call.giving_access() as connection:
             changed = await agents.change(
                 connection,
                 platform_id=call.platform_id,
@@ -165,7 +165,7 @@ async def update_agent_policy(
     if not body.model_fields_set:
         raise ApiError(Code.INVALID_INPUT, "Nothing to change; send a field of the policy.")
     with _api_errors(""), granting():
-        async with call.writing() as connection:
+        async with call.giving_access() as connection:
             changed = await agents.change_policy(
                 connection,
                 platform_id=call.platform_id,
@@ -187,7 +187,7 @@ async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Res
     """
     try:
         with capped(), granting():
-            async with call.writing() as connection:
+            async with call.giving_access() as connection:
                 device_code = await device_codes.create(
                     connection,
                     platform_id=call.platform_id,

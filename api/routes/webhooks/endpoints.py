@@ -7,7 +7,7 @@ from fastapi import Query, Response
 
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
-from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.platform_config import check_production
 from cardledger.ledger.platforms.scopes import Permission
@@ -49,8 +49,8 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
         mode=body.mode,
         state=body.state,
     )
-    with capped():
-        async with call.writing() as connection:
+    with capped(), granting():
+        async with call.giving_access() as connection:
             created = await endpoints.create(
                 connection,
                 platform_id=call.platform_id,
@@ -103,14 +103,15 @@ async def update_webhook_endpoint(
     changes = _changes(body)
     if body.url is not None:
         _check_url(call, body.url)
-    async with call.writing() as connection:
-        changed = await endpoints.change(
-            connection,
-            platform_id=call.platform_id,
-            endpoint_id=webhook_endpoint_id,
-            changes=changes,
-            at=call.now(),
-        )
+    with granting():
+        async with call.giving_access() as connection:
+            changed = await endpoints.change(
+                connection,
+                platform_id=call.platform_id,
+                endpoint_id=webhook_endpoint_id,
+                changes=changes,
+                at=call.now(),
+            )
     endpoint = _existing(changed)
     await call.notify(doorbell.WEBHOOKS)
     return resource_response(endpoint)
@@ -150,14 +151,15 @@ async def rotate_webhook_secret(
     minutes: the secret before the first rotation goes on signing.
     For 24 hours webhooks are signed with both secrets, so that receivers can change over.
     """
-    async with call.writing() as connection:
-        changed = await endpoints.rotate_secret(
-            connection,
-            platform_id=call.platform_id,
-            endpoint_id=webhook_endpoint_id,
-            keys=call.keys,
-            at=call.now(),
-        )
+    with granting():
+        async with call.giving_access() as connection:
+            changed = await endpoints.rotate_secret(
+                connection,
+                platform_id=call.platform_id,
+                endpoint_id=webhook_endpoint_id,
+                keys=call.keys,
+                at=call.now(),
+            )
     return _secret(resource_response(_existing(changed)))
 
 
