@@ -34,7 +34,7 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
     Its `permissions` are at most those of the token that creates it, and it ends no later and
     is used from no other networks: else 403 `FORBIDDEN`. `AGENTS` is not for tokens with
     `expiresAt` or `allowedAddresses`, because agents have neither. A platform has 100
-    tokens at most: one more is 409 `CONFLICT`.
+    tokens at most, and may make 100,000 in all: one more is 409 `CONFLICT`.
     """
     limits = _limits(body, call.now())
     with granting(), capped():

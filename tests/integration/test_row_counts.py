@@ -123,6 +123,39 @@ def test_after_the_way_back_rows_are_counted_anew(earlier: DatabaseUrl) -> None:
         assert counted(connection, platform_id) == ROWS
 
 
+def insert_tokens(connection: psycopg.Connection, platform_id: Id, count: int) -> None:
+    connection.execute(
+        "INSERT INTO api_tokens (id, platform_id, name, client_id, secret_hash, permissions,"
+        " created_at) SELECT gen_random_uuid(), %s, '', gen_random_uuid()::text, '', '{}', now()"
+        " FROM generate_series(1, %s)",
+        [platform_id, count],
+    )
+
+
+def test_earlier_tokens_are_counted_once(earlier: DatabaseUrl) -> None:
+    def tokens(connection: psycopg.Connection, platform_id: Id) -> int:
+        [[rows]] = connection.execute(
+            "SELECT sum(rows) FROM row_counts WHERE platform_id = %s AND resource = 'api_tokens'",
+            [platform_id],
+        )
+        return int(rows)
+
+    migrate.upgrade(earlier, "0157")
+    with psycopg.connect(earlier, autocommit=True) as connection:
+        platform_id = platform_of(connection)
+        insert_tokens(connection, platform_id, ROWS)
+        migrate.upgrade(earlier, "0158")
+        insert_tokens(connection, platform_id, 1)
+        connection.execute("DELETE FROM api_tokens WHERE platform_id = %s", [platform_id])
+        first = tokens(connection, platform_id)
+
+        connection.execute("UPDATE alembic_version SET version_num = '0157'")
+        migrate.upgrade(earlier, "0158")
+        insert_tokens(connection, platform_id, 1)
+
+        assert (first, tokens(connection, platform_id)) == (ROWS + 1, ROWS + 2)
+
+
 _QUOTE = """
     INSERT INTO quotes (id, platform_id, customer_id, status, transaction_id, source_account_id,
         destination_account_id, sending_currency, receiving_currency, locked_side, sending_amount,
