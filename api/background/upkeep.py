@@ -6,7 +6,9 @@ Files of documents that are left over in a directory go with them.
 import asyncio
 from asyncio import Task
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,6 +22,7 @@ from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.documents.directory import FilePlace
 from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.customers.uploads import registry as uploads
+from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -28,12 +31,28 @@ from cardledger.workers.client import background
 _EVERY_S: Final = 3600.0
 _PAGE: Final = 20  # Rows that a database transaction deletes: a document may be large.
 _PLATFORMS: Final = 1_000
+_TURN_S: Final = 5.0  # Of a platform, before it is the turn of others.
+_STEP_S: Final = _EVERY_S / 2  # Of all; a backlog goes on with the next step.
+
+Remove = Callable[..., Awaitable[int]]
 
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Rows of one platform that are due, in the table `what`."""
+
+    what: str
+    platform_id: Id
+    remove: Remove
+
+
 class Upkeep:
-    """Deletes what is due once an hour, in every API process. An async context manager."""
+    """Deletes what is due once an hour, in every API process. An async context manager.
+
+    The platforms take turns, and what fails for one of them keeps none of another.
+    """
 
     def __init__(
         self,
@@ -71,15 +90,30 @@ class Upkeep:
         while not task.cancelling():
             try:
                 await self.step()
-            except Exception:  # noqa: BLE001 - the next hour repeats it
-                _log.debug("upkeep not done", exc_info=True)
+            except Exception as error:  # noqa: BLE001 - the next hour repeats it
+                _log.warning("upkeep not done", error=message_of(error))
             await asyncio.sleep(self._every_s)
 
     async def step(self) -> int:
-        """Delete everything that is due; return how many rows and left-over files that were."""
-        at = self._clock()
-        removed = 0
-        for table, due, remove in (
+        """Delete what is due; return how many rows and left-over files that were."""
+        at, removed = self._clock(), 0
+        waiting, deadline = await self._due(at), monotonic() + _STEP_S
+        while waiting and monotonic() < deadline:
+            turns, waiting = waiting, []
+            for due in turns:
+                count, is_over = await self._turn(due, at)
+                removed += count
+                waiting += [] if is_over else [due]
+        if self._files is not None:
+            sample = await self._platforms_with_documents()
+            removed += await document_files.sweep(
+                self._files, self._platforms, sample=sample, at=at
+            )
+        return removed
+
+    async def _due(self, at: datetime) -> list[_Due]:
+        found = []
+        for table, is_due, remove in (
             (tables.documents, tables.documents.c.delete_after <= at, self._remove_due),
             (
                 tables.customer_uploads,
@@ -92,14 +126,9 @@ class Upkeep:
                 kyc_links.remove_old,
             ),
         ):
-            for platform_id in await self._platforms_with(table, due):
-                removed += await self._remove(platform_id, remove, at)
-        if self._files is not None:
-            sample = await self._platforms_with_documents()
-            removed += await document_files.sweep(
-                self._files, self._platforms, sample=sample, at=at
-            )
-        return removed
+            platform_ids = await self._platforms_with(table, is_due)
+            found += [_Due(table.name, platform_id, remove) for platform_id in platform_ids]
+        return found
 
     async def _remove_due(
         self, connection: AsyncConnection, *, platform_id: Id, at: datetime, limit: int
@@ -119,15 +148,32 @@ class Upkeep:
         async with self._installation.connect() as connection:
             return list(await connection.scalars(select(some.c.platform_id).distinct()))
 
-    async def _remove(
-        self, platform_id: Id, remove: Callable[..., Awaitable[int]], at: datetime
-    ) -> int:
-        removed, count = 0, _PAGE
-        while count == _PAGE:
-            self._unnamed.clear()
-            async with self._platforms.writing(platform_id) as connection:
-                count = await remove(connection, platform_id=platform_id, at=at, limit=_PAGE)
-            if self._files is not None:
-                await self._files.remove(self._unnamed)
+    async def _turn(self, due: _Due, at: datetime) -> tuple[int, bool]:
+        """Delete pages of `due` rows in the turn of a platform.
+
+        Returns how many rows that were, and whether it is over: none is left, or one cannot be
+        deleted.
+        """
+        removed, deadline = 0, monotonic() + _TURN_S
+        while True:
+            try:
+                count = await self._page(due, at)
+            except Exception as error:
+                if is_unable(error):
+                    raise  # It would fail for the others as well.
+                message, platform = message_of(error), str(due.platform_id)
+                _log.warning(
+                    "old rows not deleted", what=due.what, platform=platform, error=message
+                )
+                return removed, True
             removed += count
-        return removed
+            if count < _PAGE or monotonic() >= deadline:
+                return removed, count < _PAGE
+
+    async def _page(self, due: _Due, at: datetime) -> int:
+        self._unnamed.clear()
+        async with self._platforms.writing(due.platform_id) as connection:
+            count = await due.remove(connection, platform_id=due.platform_id, at=at, limit=_PAGE)
+        if self._files is not None:
+            await self._files.remove(self._unnamed)
+        return count
