@@ -27,7 +27,7 @@ from cardledger.ledger.ports import Adapters
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.quotes import corridors, receivers
 from cardledger.ledger.quotes.funding import Instructions
-from cardledger.ledger.quotes.receivers import Answer
+from cardledger.ledger.quotes.receivers import Answer, Lookup
 from cardledger.ledger.quotes.records import PENDING, PENDING_AUTHORIZATION, Quote
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
 from cardledger.ledger.storage.ids import new_id
@@ -80,7 +80,7 @@ class Wanted:
     source_customer_id: Id | None = None
     agent_id: Id | None = None
     payment_rail: str | None = None
-    lookup_id: Id | None = None
+    lookup: Lookup | None = None
     fees: Fees | None = None
     fee_currency: str | None = None
     executes_at_once: bool = False
@@ -283,9 +283,9 @@ async def _destination(  # noqa: PLR0913, PLR0917 - what a destination is checke
 ) -> _Destination:
     if isinstance(wanted.destination, UmaAddress):
         return await _uma(connection, platform, wanted, wanted.destination, source, adapters, at)
-    if wanted.lookup_id is not None:
+    if wanted.lookup is not None:
         subject = str(wanted.destination.key)
-        _check_lookup(wanted.lookup_id, platform.id, subject, at)
+        _check_lookup(wanted.lookup, platform.id, subject, at)
     if wanted.destination.resource == "InternalAccount":
         return await _internal(connection, platform, wanted.destination.key, wanted, source)
     found = await parties.external(
@@ -348,10 +348,10 @@ async def _uma(  # noqa: PLR0913, PLR0917 - what an address is checked against
     at: datetime,
 ) -> _Destination:
     address = destination.address
-    if wanted.lookup_id is None:
+    if wanted.lookup is None:
         message = f"is required for a UMA address; look it up with GET /receiver/uma/{address}"
         raise QuoteRefusedError(Refusal.INPUT, message, field="lookupId")
-    _check_lookup(wanted.lookup_id, platform.id, address, at)
+    _check_lookup(wanted.lookup, platform.id, address, at)
     check_allowed(adapters, address)
     found = await receivers.of_installation(connection, address) or receivers.elsewhere(
         wanted.answer
@@ -393,8 +393,8 @@ def check_allowed(adapters: Adapters, address: str) -> None:
         raise QuoteRefusedError(Refusal.NOT_ALLOWED, message, field=_UMA)
 
 
-def _check_lookup(key: Id, platform_id: Id, subject: str, at: datetime) -> None:
-    if not receivers.is_lookup(key, platform_id, subject, at=at):
+def _check_lookup(lookup: Lookup, platform_id: Id, subject: str, at: datetime) -> None:
+    if not lookup.is_of(platform_id, subject, at=at):
         message = "is not a look-up of this receiver, or older than five minutes; look it up again"
         raise QuoteRefusedError(Refusal.UNKNOWN_LOOKUP, message, field="lookupId")
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.exchange.rates import VALIDITY, window_start
 from cardledger.ledger.ports import UmaFailedError, UmaNetwork, UmaReceiver
 from cardledger.ledger.storage.ids import derived_id
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, PresentedSecret, Purpose
 from cardledger.schema.ids import Id
 
 
@@ -114,12 +115,31 @@ def elsewhere(answer: Answer | None) -> Receiver | None:
     )
 
 
-def lookup_id(platform_id: Id, subject: str, *, at: datetime) -> Id:
-    """Return the id of a look-up of `subject` by a platform: the same for five minutes."""
-    return derived_id(f"lookup {platform_id} {subject}", at=window_start(at))
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The look-up of a receiver that a caller names, by the id `key`, which is any."""
+
+    key: Id
+    keys: KeyRing = field(repr=False)
+
+    def is_of(self, platform_id: Id, subject: str, *, at: datetime) -> bool:
+        """Return whether a platform has looked `subject` up, ten minutes ago at most."""
+        presented = _presented(self.keys, platform_id, subject)
+        times = (at, at - VALIDITY)
+        return self.key in {_id(digest, each) for digest in presented.candidates for each in times}
 
 
-def is_lookup(key: Id, platform_id: Id, subject: str, *, at: datetime) -> bool:
-    """Return whether `key` is the id of a look-up of `subject`, ten minutes old at most."""
-    times = (at, at - VALIDITY)
-    return key in {lookup_id(platform_id, subject, at=each) for each in times}
+def lookup_id(keys: KeyRing, platform_id: Id, subject: str, *, at: datetime) -> Id:
+    """Return the id of a look-up of `subject` by a platform: the same for five minutes.
+
+    Every process of the installation knows it, and no one else can compute it.
+    """
+    return _id(_presented(keys, platform_id, subject).digest, at)
+
+
+def _presented(keys: KeyRing, platform_id: Id, subject: str) -> PresentedSecret:
+    return keys.presented(f"lookup {platform_id} {subject}", Purpose.LOOK_UP)
+
+
+def _id(digest: bytes, at: datetime) -> Id:
+    return derived_id(f"lookup {digest.hex()}", at=window_start(at))

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import delete, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from cardledger.api.http import authentication
 from cardledger.api.http.authentication import AGENT_REQUESTS, FAILURES, Authenticator
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.sliding_window import Rate
+from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.registry import PresentedToken
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, PresentedSecret
@@ -266,7 +266,7 @@ class HeldLookUps:
     @asynccontextmanager
     async def during(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         """Hold the look-ups of `tokens` for the block."""
-        look_up = authentication.agents.authenticate
+        look_up = agents.authenticate
 
         async def held(
             connection: AsyncConnection, token: str, presented: PresentedSecret
@@ -276,7 +276,7 @@ class HeldLookUps:
                 await self.free.wait()
             return await look_up(connection, token, presented)
 
-        monkeypatch.setattr(authentication.agents, "authenticate", held)
+        monkeypatch.setattr(agents, "authenticate", held)
         try:
             yield
         finally:

@@ -10,7 +10,9 @@ import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
-from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.exchange.rates import window_start
+from cardledger.ledger.storage.ids import derived_id, new_id
+from cardledger.schema.ids import Id
 from tests.api.support import Api, at_once, made, new_tenant, ok, refused, server, webhooks
 from tests.external_accounts import body as external_account
 from tests.waiting import eventually
@@ -672,8 +674,15 @@ def test_a_uma_address_needs_its_look_up(payer: Payer, other_platform: Api) -> N
     mine = ok(look_up(payer.api, address))["lookupId"]
 
     refused(payer.asks(to(address)), 400, "INVALID_INPUT")
-    refused(payer.asks(to(address), lookupId=theirs), 404, "LOOKUP_REQUEST_NOT_FOUND")
+    for other in (theirs, f"Lookup:{_computed(payer, address)}"):
+        refused(payer.asks(to(address), lookupId=other), 404, "LOOKUP_REQUEST_NOT_FOUND")
     refused(payer.asks(to(address, currency="USD"), lookupId=mine), 400, "INVALID_CURRENCY")
+
+
+def _computed(payer: Payer, address: str) -> Id:
+    """Return what a look-up of `address` would be called if that took no key."""
+    name = f"lookup {payer.api.tenant.platform_id} {address}"
+    return derived_id(name, at=window_start(datetime.now(UTC)))
 
 
 def test_what_the_institution_asks_about_the_sender_must_be_sent(payer: Payer) -> None:

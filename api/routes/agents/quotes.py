@@ -51,7 +51,7 @@ async def create_agent_quote(body: QuoteCreate, call: AgentCall) -> Response:
     customer_id = call.agent.customer_id
     if body.source.customer_id not in {None, customer_id}:
         raise invalid_field("source.customerId", "must be the agent's customer; leave it out")
-    wanted = quotes.wanted_of(body, customer_id=customer_id, agent_id=call.agent.id)
+    wanted = quotes.wanted_of(body, call.keys, customer_id=customer_id, agent_id=call.agent.id)
     for account in (wanted.source, wanted.destination):
         if isinstance(account, TypedId) and account.resource == "InternalAccount":
             _check_allowed(call, account.key)

@@ -91,11 +91,11 @@ async def ask_institution(call: RequestContext, body: object, _: Mapping[str, An
 
     Only after a look-up of the address: this installation does not ask others at will.
     """
-    address, lookup = _paid_address(body)
+    address, key = _paid_address(body)
     network = call.services.adapters.uma_network
-    if address is None or lookup is None or network is None:
+    if address is None or key is None or network is None:
         return
-    if not receivers.is_lookup(lookup, call.platform_id, address, at=call.now()):
+    if not receivers.Lookup(key, call.keys).is_of(call.platform_id, address, at=call.now()):
         return
     async with call.services.platforms.reading(call.platform_id) as connection:
         if await receivers.of_installation(connection, address) is not None:

@@ -23,8 +23,10 @@ from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.ports import UmaFailedError, UmaFailure
 from cardledger.ledger.quotes import drafts, execution, records, resources
 from cardledger.ledger.quotes.drafts import Funding, UmaAddress, Wanted
+from cardledger.ledger.quotes.receivers import Lookup
 from cardledger.ledger.quotes.records import Quote, Shown
 from cardledger.ledger.quotes.refusals import QuoteRefusedError, Refusal
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.transactions import TransactionResource
 from cardledger.schema.wire.common import QuoteId, TypedId, format_amount
@@ -101,7 +103,7 @@ async def create_quote(body: QuoteCreate, call: PlatformCall) -> Response:
     `scaChallenge` and without payment instructions (then 202). A platform may have 50,000,000
     quotes: one more is 409 `CONFLICT`.
     """
-    return await create(call, wanted_of(body))
+    return await create(call, wanted_of(body, call.keys))
 
 
 @router.get("/quotes/{quote_id}", response_model=QuoteResource)
@@ -183,7 +185,7 @@ def _check_payment(quote: Quote, body: SandboxSend) -> None:
 
 
 def wanted_of(
-    body: QuoteCreate, *, customer_id: Id | None = None, agent_id: Id | None = None
+    body: QuoteCreate, keys: KeyRing, *, customer_id: Id | None = None, agent_id: Id | None = None
 ) -> Wanted:
     """Return what `body` wants; for an agent, with its customer as the only one who may pay."""
     override = body.platform_fee_override
@@ -199,7 +201,7 @@ def wanted_of(
             if isinstance(body.destination, QuoteUmaDestination)
             else body.destination.payment_rail
         ),
-        lookup_id=body.lookup_id,
+        lookup=None if body.lookup_id is None else Lookup(body.lookup_id, keys),
         fees=None
         if override is None
         else Fees(

@@ -71,7 +71,9 @@ async def look_up_uma_receiver(
             taken = await _currencies(call, connection, found.currencies, query)
     return resource_response(
         UmaReceiverLookup(
-            lookup_id=receivers.lookup_id(call.platform_id, found.address, at=call.now()),
+            lookup_id=receivers.lookup_id(
+                call.keys, call.platform_id, found.address, at=call.now()
+            ),
             receiver_uma_address=found.address,
             supported_currencies=taken,
             required_payer_data_fields=[
@@ -101,7 +103,9 @@ async def look_up_external_account_receiver(
         taken = await _currencies(call, connection, [found.currency], query)
     return resource_response(
         ExternalAccountReceiverLookup(
-            lookup_id=receivers.lookup_id(call.platform_id, str(account_id), at=call.now()),
+            lookup_id=receivers.lookup_id(
+                call.keys, call.platform_id, str(account_id), at=call.now()
+            ),
             account_id=account_id,
             supported_currencies=taken,
             required_payer_data_fields=[],

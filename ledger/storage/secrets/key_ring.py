@@ -100,6 +100,7 @@ class Purpose(StrEnum):
     DEVICE_CODE = "device code"
     CARD_PAGE = "card page"
     CARD_VIEWER = "first viewer of a card page"
+    LOOK_UP = "look-up of a receiver"
     KYC_PAGE = "page of a verification"
     ONE_TIME_CODE = "one-time code"
     RECOVERY_CODE = "recovery code"
