@@ -33,6 +33,7 @@ from cardledger.api.http.dispatch import Dispatch
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, templates
+from cardledger.api.http.outside_calls import OutsideCalls
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.recent_requests import RecentRequests
 from cardledger.api.http.request_context import EndUserTerms, Services
@@ -308,6 +309,7 @@ async def _services(
     document_files = (
         DocumentStore(config.documents_dir, installation) if config.documents_dir else None
     )
+    outside = OutsideCalls()
     client = Client(
         installation,
         config.redis_url,
@@ -359,6 +361,7 @@ async def _services(
                 ingestion=IngestionLimits(),
                 uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),
                 document_limits=StorageLimits(bytes_of_platform=config.document_bytes),
+                outside=outside,
                 document_files=document_files,
                 keys=keys,
                 authenticator=Authenticator(
@@ -389,6 +392,7 @@ async def _services(
             )
             await readiness.close()
     finally:
+        outside.close()
         if document_files is not None:
             document_files.close()
         await health_engine.dispose()

@@ -1,13 +1,12 @@
 """The context of a request: the services of this process and the authenticated caller."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -18,6 +17,7 @@ from cardledger.api.fair_slots import FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
+from cardledger.api.http.outside_calls import OutsideCalls
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.ingestion_limits import FilesInProgress, IngestionLimits
 from cardledger.api.loop_turns import LoopTurns
@@ -55,6 +55,8 @@ _CODE_WRITERS: Final = 2
 
 Delivery = Callable[[], Awaitable[None]]
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, slots=True)
 class CodesAfterCommit(CodeSender):
@@ -62,6 +64,7 @@ class CodesAfterCommit(CodeSender):
 
     sender: CodeSender
     deliveries: list[Delivery]
+    outside: Callable[[Callable[[], None]], Awaitable[None]]
 
     @override
     def new_code(self) -> str:
@@ -69,7 +72,8 @@ class CodesAfterCommit(CodeSender):
 
     @override
     def send(self, channel: Channel, address: str, code: str) -> None:
-        self.deliveries.append(partial(asyncio.to_thread, self.sender.send, channel, address, code))
+        send = partial(self.sender.send, channel, address, code)
+        self.deliveries.append(partial(self.outside, send))
 
     @override
     def accepts_as_totp(self, code: str) -> bool:
@@ -108,6 +112,7 @@ class Services:
     ingestion: IngestionLimits
     uploads: FilesInProgress
     document_limits: StorageLimits
+    outside: OutsideCalls
     document_files: DocumentStore | None  # None: files are in PostgreSQL.
     customer_uploads: Wakeable
     keys: KeyRing
@@ -200,12 +205,22 @@ class RequestContext(ABC):
     def code_sender(self) -> CodeSender | None:
         """Who sends one-time codes, after the database transaction in which they are made."""
         sender = self.services.adapters.code_sender
-        return None if sender is None else CodesAfterCommit(sender, self.deliveries)
+        if sender is None:
+            return None
+        run = partial(self.services.outside.run, self.platform_id, may_refuse=False)
+        return CodesAfterCommit(sender, self.deliveries, run)
 
     @property
     def keys(self) -> KeyRing:
         """The keys of this installation."""
         return self.services.keys
+
+    async def ask_outside(self, ask: Callable[..., Result], *arguments: object) -> Result:
+        """Return what a system outside answers; it may take long, and holds no connection.
+
+        Raises: ApiError SERVICE_UNAVAILABLE; what `ask` raises.
+        """
+        return await self.services.outside.run(self.platform_id, partial(ask, *arguments))
 
     def now(self) -> datetime:
         """Return the current time."""

@@ -1,7 +1,10 @@
 """Systems outside are asked before a database transaction begins, and told after its commit."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -9,12 +12,15 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.api.http.outside_calls import THREADS_OF_PLATFORM, OutsideCalls
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.ports import SystemUnavailableError, UmaReceiver
 from cardledger.ledger.sandbox.code_sender import SandboxCodeSender
 from cardledger.ledger.sandbox.funding_instructions import SandboxFundingInstructions
 from cardledger.ledger.sandbox.uma_network import SandboxUmaNetwork
-from tests.api.support import Api, made, new_tenant, ok, refused
+from cardledger.schema.ids import Id
+from tests.api.support import TIMEOUT_S, Api, made, new_tenant, ok, refused
+from tests.api.test_documents import upload
 from tests.api.test_quotes import Payer, payer_of
 from tests.api.test_sca import CODE, EUROPEAN
 from tests.waiting import eventually
@@ -24,6 +30,7 @@ _OPEN = """
     WHERE datname = current_database() AND pid <> pg_backend_pid()
         AND state LIKE 'idle in transaction%'
 """
+DEFAULT_THREADS = min(32, (os.cpu_count() or 1) + 4)  # Of an event loop.
 ELSEWHERE = "$success.eur@sandbox.uma.money"
 
 
@@ -232,6 +239,47 @@ def funded_by(payer: Payer) -> dict[str, Any]:
         "lockedCurrencySide": "SENDING",
         "lockedCurrencyAmount": 100,
     }
+
+
+def test_a_system_that_hangs_for_one_platform_keeps_nothing_else_waiting(
+    own: Api, other_platform: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, run = SandboxUmaNetwork.find, OutsideCalls.run
+    answers, calls, asked = threading.Event(), list[Id](), list[str]()
+
+    def hanging(network: SandboxUmaNetwork, address: str) -> UmaReceiver | None:
+        if address == ELSEWHERE:
+            asked.append(address)
+            assert answers.wait(TIMEOUT_S)
+        return find(network, address)
+
+    async def noted(
+        outside: OutsideCalls, platform_id: Id, call: Callable[[], object], **options: bool
+    ) -> object:
+        calls.append(platform_id)
+        return await run(outside, platform_id, call, **options)
+
+    payer, holder = payer_of(own), other_platform.customer()["id"]
+    lookup = ok(own.get(f"/receiver/uma/{ELSEWHERE}"))["lookupId"]
+    to = {"destinationType": "UMA_ADDRESS", "umaAddress": ELSEWHERE}
+    monkeypatch.setattr(SandboxUmaNetwork, "find", hanging)
+    monkeypatch.setattr(OutsideCalls, "run", noted)
+    with ThreadPoolExecutor(2 * DEFAULT_THREADS) as pool:
+        try:
+            waiting = [
+                pool.submit(payer.asks, to, lookupId=lookup) for _ in range(2 * DEFAULT_THREADS)
+            ]
+            eventually(lambda: len(calls) == len(waiting))
+            upload(other_platform, holder)
+            ok(other_platform.get("/receiver/uma/$success.usd@sandbox.uma.money"))
+            held = len(asked)
+        finally:
+            answers.set()
+    statuses = {each.result().status_code for each in waiting}
+
+    assert held == THREADS_OF_PLATFORM
+    assert 201 in statuses
+    assert statuses <= {201, 503}  # On a slow machine some give up.
 
 
 def test_an_institution_is_not_asked_without_a_look_up(

@@ -1,6 +1,5 @@
 """What systems outside are asked of a quote: before its database transaction, and in a thread."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -78,7 +77,7 @@ async def _ask_instructions(
     assert call.attempt is None or call.attempt.connection is None, "a transaction would wait"
     reference = funding.reference_of(quote_id)
     try:
-        ways = await asyncio.to_thread(port.for_quote, currency, network, reference)
+        ways = await call.ask_outside(port.for_quote, currency, network, reference)
     except SystemUnavailableError as error:
         _log.error("no payment instructions", error=str(error), quote=str(quote_id))
         message = "The payment instructions cannot be asked for now. Retry later."
@@ -103,7 +102,7 @@ async def ask_institution(call: RequestContext, body: object, _: Mapping[str, An
     with suppress(QuoteRefusedError):
         drafts.check_allowed(call.services.adapters, address)
         asked = partial(receivers.ask, network, address, to_pay=True)
-        call.answers[address] = await asyncio.to_thread(asked)
+        call.answers[address] = await call.ask_outside(asked)
 
 
 def _paid_address(body: object) -> tuple[str | None, Id | None]:

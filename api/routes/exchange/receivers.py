@@ -1,6 +1,5 @@
 """Look-ups of receivers: what can be paid to a UMA address or an external account."""
 
-import asyncio
 import re
 from collections.abc import Iterable
 from typing import Annotated, Final
@@ -63,7 +62,7 @@ async def look_up_uma_receiver(
             found = await receivers.of_installation(connection, receiver_uma_address)
         network = call.services.adapters.uma_network
         if found is None and network is not None:  # No connection is held while it is asked.
-            answer = await asyncio.to_thread(receivers.ask, network, receiver_uma_address)
+            answer = await call.ask_outside(receivers.ask, network, receiver_uma_address)
             found = receivers.elsewhere(answer)
         if found is None:
             raise _unknown_address()

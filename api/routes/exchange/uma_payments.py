@@ -1,6 +1,5 @@
 """Payments from UMA addresses elsewhere, in a sandbox."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -74,7 +73,7 @@ async def simulate_uma_receive(body: SandboxUmaReceive, call: PlatformCall) -> R
         answer = (
             None
             if network is None
-            else await asyncio.to_thread(receivers.ask, network, body.sender_uma_address)
+            else await call.ask_outside(receivers.ask, network, body.sender_uma_address)
         )
         sender = None if answer is None else answer.found()
         if sender is None:
