@@ -323,6 +323,24 @@ def test_expired_pages_and_unused_codes_are_deleted_and_who_was_connected_stays(
     assert found - before == stay
 
 
+def test_a_run_deletes_more_credentials_after_one_that_was_not_enough(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    cardholder = world.cardholder(platform, 0)
+    keeper(senders).run()
+    stay = len(kept(world, "card_reveals", "token_hash"))
+    for _ in range(70):
+        add_reveal(world, cardholder, timedelta(days=401))
+    pages = keeper(senders, page=1)
+
+    left = []
+    for _ in range(3):
+        pages.run()
+        left.append(len(kept(world, "card_reveals", "token_hash")) - stay)
+
+    assert left == [60, 40, 0]
+
+
 @pytest.mark.parametrize("role", [Role.WEBHOOKS, Role.APP])
 @pytest.mark.parametrize("table", ["card_reveals", "agent_device_codes"])
 def test_no_process_deletes_who_has_seen_a_number_by_itself(

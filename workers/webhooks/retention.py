@@ -21,7 +21,9 @@ EVERY_S: Final = 10.0
 _PAGES: Final = 10  # In a run; twice as many in each run after one that was not enough.
 _PAGES_LIMIT: Final = 10_000
 _AGAIN_S: Final = 3600.0  # Between two looks at old deliveries, of which some were not over.
-_RUN_S: Final = EVERY_S / 2  # So that a long backlog does not take all of the database's time.
+# So that a long backlog does not take all of the database's time.
+_RUN_S: Final = EVERY_S / 2
+_CREDENTIALS_S: Final = EVERY_S / 4
 
 _log = structlog.get_logger()
 
@@ -43,6 +45,7 @@ class Retention:
         self._clock: Final = clock
         self._page: Final = page
         self._pages = _PAGES
+        self._pages_of_credentials = _PAGES
         # Up to where deliveries were looked at, and when that began.
         self._after = retention.FIRST
         self._began_at = -math.inf
@@ -105,9 +108,14 @@ class Retention:
             signing_keys.delete_ended(connection, at=self._clock())
 
     def _delete_credentials(self) -> None:
-        for _ in range(_PAGES):
-            if self._stopping.is_set():
-                return
+        """Delete pages of credentials; a platform can make more than ten pages in a run's time."""
+        deadline = monotonic() + _CREDENTIALS_S
+        for number in range(self._pages_of_credentials):
+            if self._stopping.is_set() or (number and monotonic() > deadline):
+                break
             with self._engine.begin() as connection:
-                if retention.delete_expired_credentials(connection, page=self._page) < self._page:
-                    return
+                count = retention.delete_expired_credentials(connection, page=self._page)
+            if count < self._page:
+                self._pages_of_credentials = _PAGES
+                return
+        self._pages_of_credentials = min(self._pages_of_credentials * 2, _PAGES_LIMIT)
