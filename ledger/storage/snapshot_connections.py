@@ -13,9 +13,12 @@ from enum import Enum, auto
 from typing import Final
 from weakref import WeakValueDictionary
 
-from sqlalchemy import text
+import psycopg
+from sqlalchemy import event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from cardledger.ledger.storage.engines import (
     UNAVAILABLE_ERRORS,
@@ -29,10 +32,20 @@ from cardledger.schema.ids import Id
 STATEMENT_LIMIT_S: Final = 2
 """How long a statement of a page may take."""
 
+PREPARED_LIMIT: Final = 1_000
+"""Statements that a connection keeps prepared: many times what all pages have without filters.
+
+That is about psycopg's own limit, 100: with filters in use, each page would have to prepare its
+statements again.
+"""
+
 _CONNECTIONS: Final = 2
 _WAIT_S: Final = 2.0  # For the turn of a platform, and then for a connection.
 _LIMIT: Final = text("SELECT set_config('statement_timeout', :limit, true)")
-_SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, true)"
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ;"
+    f" SELECT set_config('{platform_views.SETTING}', '%s', true)"
+)
 
 
 class SnapshotProblem(Enum):
@@ -71,8 +84,9 @@ class SnapshotConnections:
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_WAIT_S,
-            isolation_level="REPEATABLE READ",
+            isolation_level="AUTOCOMMIT",  # `snapshot` sends its own BEGIN.
         )
+        event.listen(self._engine.sync_engine, "connect", _keep_prepared)
         self._turns: Final[WeakValueDictionary[Id, Lock]] = WeakValueDictionary()
 
     async def dispose(self) -> None:
@@ -89,7 +103,8 @@ class SnapshotConnections:
             try:
                 async with self._engine.begin() as connection:
                     driver = await driver_async(connection)
-                    await driver.execute(_SET, [str(platform_id)])
+                    # Both in one round trip, which psycopg's own BEGIN would take, too.
+                    await driver.execute((_BEGIN % platform_id).encode(), prepare=False)
                     yield connection
             except UNAVAILABLE_ERRORS as error:
                 raise SnapshotError(_problem(error)) from error
@@ -106,6 +121,11 @@ class SnapshotConnections:
             yield
         finally:
             turn.release()
+
+
+def _keep_prepared(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    assert isinstance(entry.driver_connection, psycopg.AsyncConnection)
+    entry.driver_connection.prepared_max = PREPARED_LIMIT
 
 
 @asynccontextmanager

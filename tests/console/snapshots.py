@@ -1,9 +1,11 @@
 """Reads as a page of the console does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
@@ -11,6 +13,21 @@ from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 from cardledger.schema.ids import Id
 
 _Value = TypeVar("_Value")
+
+
+def look_at_snapshots(
+    monkeypatch: pytest.MonkeyPatch, look: Callable[[AsyncConnection], Awaitable[None]]
+) -> None:
+    """Have `look` called with the connection of every page, before the page reads."""
+    real = SnapshotConnections.snapshot
+
+    @asynccontextmanager
+    async def looked_at(self: SnapshotConnections, platform: Id) -> AsyncIterator[AsyncConnection]:
+        async with real(self, platform) as connection:
+            await look(connection)
+            yield connection
+
+    monkeypatch.setattr(SnapshotConnections, "snapshot", looked_at)
 
 
 def in_snapshot(

@@ -1,8 +1,7 @@
 """The connections that pages read on: read-only, limited in time, and one snapshot a page."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
@@ -14,18 +13,19 @@ from cardledger.api.app import ApiConfig
 from cardledger.api.http.request_context import PlatformContext
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.console import purchase_history
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.snapshot_connections import (
     SnapshotConnections,
     SnapshotError,
     SnapshotProblem,
     limited,
 )
-from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from tests.api.support import Api, made
 from tests.console.addresses import addresses_of
 from tests.console.person import Person, shown
-from tests.console.snapshots import in_snapshot
+from tests.console.snapshots import in_snapshot, look_at_snapshots
 from tests.console.stories import play
 
 SETTINGS: Final = {
@@ -48,19 +48,15 @@ def test_every_page_is_read_in_one_snapshot_with_these_settings(
     made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/refused"}))
     addresses = addresses_of(api, person, play(api))
     found: list[dict[str, Any] | str] = []
-    real = SnapshotConnections.snapshot
 
-    @asynccontextmanager
-    async def noted(self: SnapshotConnections, platform: Id) -> AsyncIterator[AsyncConnection]:
-        async with real(self, platform) as connection:
-            found.append(await settings_of(connection))
-            yield connection
+    async def look(connection: AsyncConnection) -> None:
+        found.append(await settings_of(connection))
 
     def of_the_api(_: object) -> NoReturn:
         found.append("a connection of the API")
         raise AssertionError(found[-1])
 
-    monkeypatch.setattr(SnapshotConnections, "snapshot", noted)
+    look_at_snapshots(monkeypatch, look)
     monkeypatch.setattr(PlatformContext, "reading", of_the_api)
     monkeypatch.setattr(PlatformContext, "writing", of_the_api)
     read = {}
@@ -70,6 +66,26 @@ def test_every_page_is_read_in_one_snapshot_with_these_settings(
         read[path] = list(found)
 
     assert {path: each for path, each in read.items() if each != [SETTINGS]} == {}
+
+
+def test_a_snapshot_begins_in_one_round_trip(config: ApiConfig, api: Api, tmp_path: Path) -> None:
+    platform, path = api.tenant.platform_id, tmp_path / "messages"
+
+    async def run() -> None:
+        snapshots = SnapshotConnections(config.database_url)
+        try:
+            async with snapshots.snapshot(platform) as connection:
+                messages = (await driver_async(connection)).pgconn
+            with path.open("w") as trace:
+                messages.trace(trace.fileno())
+                async with snapshots.snapshot(platform):
+                    messages.untrace()
+        finally:
+            await snapshots.dispose()
+
+    asyncio.run(run())
+
+    assert path.read_text().count("ReadyForQuery") == 1
 
 
 def test_what_takes_longer_is_stopped(config: ApiConfig, api: Api) -> None:
@@ -103,6 +119,43 @@ def test_a_limited_look_keeps_the_prepared_statements_and_takes_its_limit_back(
 
     assert limits == ["300ms", "2s"]
     assert "SELECT 'often'" in statements
+
+
+def test_the_statements_of_all_pages_stay_prepared(config: ApiConfig, api: Api) -> None:
+    count = 300  # Three times as many as psycopg keeps by itself.
+
+    async def read(connection: AsyncConnection) -> int | None:
+        for number in range(count):
+            for _ in range(3):  # It is prepared when it is executed again.
+                await connection.scalar(text(f"SELECT {number} AS one_of_many"))
+        prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'AS one_of_many$'"
+        kept: int | None = await connection.scalar(text(prepared))
+        return kept
+
+    assert in_snapshot(config, api.tenant.platform_id, read) == count
+
+
+def test_a_page_with_an_unknown_id_keeps_the_prepared_statements(
+    person: Person, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[set[tuple[int, str]]] = []
+
+    async def look(connection: AsyncConnection) -> None:
+        rows = await connection.execute(
+            text("SELECT pg_backend_pid(), statement FROM pg_prepared_statements")
+        )
+        found.append({(pid, statement) for pid, statement in rows})
+
+    look_at_snapshots(monkeypatch, look)
+    path = f"/cards/{api.active_card()['id']}"
+    for _ in range(3):
+        shown(person.get(path))
+    shown(person.get(f"/cards/Card:{new_id()}"), 404)
+    shown(person.get(path))
+
+    assert len(found) == 5
+    assert any("funding_sources" in statement for _, statement in found[3])
+    assert found[3] <= found[4]
 
 
 def test_nothing_can_be_written(config: ApiConfig, api: Api) -> None:

@@ -12,6 +12,7 @@ from cardledger.api.console.access import cookies, sessions
 from cardledger.api.console.access.sessions import Session
 from cardledger.api.console.services import ConsoleServices
 from cardledger.api.http.authentication import require
+from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import PlatformContext, services_of
 from cardledger.api.http.routing import REQUESTS
@@ -39,7 +40,12 @@ class ConsoleContext(PlatformContext):
         """
         snapshots = self.console.snapshots(may_lag=may_lag or not self.has_acted)
         async with snapshots.snapshot(self.platform_id) as connection:
-            yield connection
+            try:
+                yield connection
+            except ApiError:
+                # Not by a roll-back: after one, psycopg prepares all statements again.
+                await connection.commit()
+                raise
 
     def may(self, permission: str) -> bool:
         """Return whether the token has `permission`."""
