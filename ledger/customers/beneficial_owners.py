@@ -159,7 +159,7 @@ async def of_customers(
     The caller has checked that they are the platform's customers. A page of them has ten thousand
     owners at most, which would block the event loop: they are read in parts.
     """
-    wanted = _OWNER.where(_OWNERS.customer_id.in_(customer_ids))
+    wanted = _OWNER.where(paging.is_among(_OWNERS.customer_id, customer_ids))
     wanted = wanted.order_by(*_OF_BUSINESS).limit(_READ_AT_ONCE)
     owners: dict[Id, list[BeneficialOwnerResource]] = {}
     rows = (await connection.execute(wanted)).all()

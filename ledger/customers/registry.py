@@ -227,7 +227,7 @@ async def get(
     row = rows.one_or_none()
     if row is None:
         return None
-    owners = await beneficial_owners.of_customers(connection, [customer_id])
+    owners = await _owners_of(connection, [row])
     verified = await _contacts_of(connection, platform_id, [row])
     return _render(row, owners.get(customer_id, []), verified.get(customer_id))
 
@@ -270,7 +270,7 @@ async def page(
         item=lambda row: row,
         count_limit=count_limit,
     )
-    owners = await beneficial_owners.of_customers(connection, [row.id for row in rows.items])
+    owners = await _owners_of(connection, rows.items)
     verified = await _contacts_of(connection, platform_id, rows.items)
     return paging.Page(
         items=[_render(row, owners.get(row.id, []), verified.get(row.id)) for row in rows.items],
@@ -391,6 +391,14 @@ def unique_fields() -> Iterator[None]:
         if field is None:
             raise
         raise CustomerExistsError(field) from error
+
+
+async def _owners_of(
+    connection: AsyncConnection, rows: Sequence[Row[*tuple[Any, ...]]]
+) -> Mapping[Id, Sequence[BeneficialOwnerResource]]:
+    """Return the owners of each business; no statement where no customer is one."""
+    businesses = [row.id for row in rows if row.customer_type == "BUSINESS"]
+    return await beneficial_owners.of_customers(connection, businesses) if businesses else {}
 
 
 async def _contacts_of(

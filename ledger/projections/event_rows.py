@@ -30,10 +30,12 @@ class StoredEvent(NamedTuple):
     reference: str | None
     occurred_at: datetime
     recorded_at: datetime
-    merchant_amount: int | None = None  # This and the rest: of a conversion of its amount.
+    merchant_amount: int | None = None  # This and the next three: of a conversion of its amount.
     merchant_currency: str | None = None
     billing_amount: int | None = None
     rate: Decimal | None = None
+    outcome: str | None = None  # This and the last: of the message; None where they are not read.
+    outcome_reason: str | None = None
 
 
 KINDS: Final[dict[type[events.Event], str]] = {

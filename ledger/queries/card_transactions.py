@@ -40,6 +40,8 @@ _EVENTS_BETWEEN: Final = (
         _CONVERSION.merchant_currency,
         _CONVERSION.billing_amount,
         _CONVERSION.rate,
+        tables.outcomes.c.outcome,
+        tables.outcomes.c.reason.label("outcome_reason"),
     )
     .outerjoin_from(
         tables.card_transaction_events,
@@ -245,15 +247,16 @@ async def _of_one_cardholder(
     matching = [of_platform, *_matching(table.c, platform_id, filters)]
     of_time = select(table).where(of_platform, *_made_within(table.c, filters))
     for few, distance in _NEAR:
-        if await paging.count(connection, table, matching, few) is not None:
-            break
+        keys = await paging.first_of_few(connection, table, matching, wanted, most=few)
+        if keys is not None:
+            return paging.Found(keys=keys)
         near = paging.in_order(of_time, table.c.id, wanted).limit(distance).subquery("near")
         among_near = select(near.c.id).where(*_matching(near.c, platform_id, filters))
         found = await paging.first(connection, among_near, near.c.id, wanted)
         if len(found) > wanted.limit:
             return paging.Found(keys=found)
-    keys = select(table.c.id).where(*matching)
-    return paging.Found(keys=await paging.first(connection, keys, table.c.id, wanted))
+    every = select(table.c.id).where(*matching)
+    return paging.Found(keys=await paging.first(connection, every, table.c.id, wanted))
 
 
 def _matching(

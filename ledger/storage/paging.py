@@ -1,12 +1,24 @@
 """Pages of a list in order of creation, and their cursors."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, Table, and_, func, select
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Row,
+    Select,
+    Table,
+    and_,
+    any_,
+    case,
+    func,
+    literal,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.ids import first_id_at, time_of_id
@@ -83,10 +95,12 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     """
     key = table.c.id
     total_count = await count(connection, table, matching, count_limit)
-    rows_of_page = matching if found is None else [key.in_(found.keys)]
-    page = in_order(query.where(*rows_of_page), key, wanted)
-    # One row more than is returned shows whether there is a next page.
-    rows = (await connection.execute(page.limit(wanted.limit + 1))).all()
+    rows: Sequence[Row[*tuple[Any, ...]]] = ()
+    if found is None or found.keys:
+        rows_of_page = matching if found is None else [is_among(key, found.keys)]
+        page = in_order(query.where(*rows_of_page), key, wanted)
+        # One row more than is returned shows whether there is a next page.
+        rows = (await connection.execute(page.limit(wanted.limit + 1))).all()
     shown = rows[: wanted.limit]
     end = None if found is None else found.end
     return Page(
@@ -155,12 +169,40 @@ def without_items(found: Found) -> Page[Any]:
     )
 
 
+async def first_of_few(
+    connection: AsyncConnection,
+    table: Table,
+    matching: Sequence[ColumnElement[bool]],
+    wanted: Wanted,
+    *,
+    most: int,
+) -> Sequence[Id] | None:
+    """Return the keys of the page of rows that match, and one more; None: more than `most` match.
+
+    All that match are sorted; of more, none.
+    """
+    few = select(table.c.id).where(*matching).limit(most + 1).cte("few")
+    counted = select(func.count()).select_from(few).scalar_subquery()
+    page = in_order(select(few.c.id), few.c.id, wanted).limit(wanted.limit + 1)
+    keys = func.array(page.scalar_subquery(), type_=ARRAY(table.c.id.type))
+    found: Sequence[Id] | None = await connection.scalar(select(case((counted <= most, keys))))
+    return found
+
+
 async def first(
     connection: AsyncConnection, keys: Select[Any], key: ColumnElement[Any], wanted: Wanted
 ) -> Sequence[Id]:
     """Return those of `keys` that are of the page, and one more."""
     page = in_order(keys, key, wanted).limit(wanted.limit + 1)
     return (await connection.scalars(page)).all()
+
+
+def is_among(column: ColumnElement[Any], keys: Collection[Id]) -> ColumnElement[bool]:
+    """Return the condition that `column` is one of `keys`, in one text for any number of them.
+
+    A statement of another text would have to be prepared, and takes the place of a prepared one.
+    """
+    return column == any_(literal(list(keys), ARRAY(column.type)))
 
 
 def in_order(query: Select[Any], key: ColumnElement[Any], wanted: Wanted) -> Select[Any]:

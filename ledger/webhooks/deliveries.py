@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, ColumnElement, Row, bindparam, select, text
+from sqlalchemy import ColumnElement, Row, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
@@ -208,27 +208,48 @@ async def _attempts(
     return [_attempt(row) for row in reversed(rows.all())]
 
 
-_LATEST: Final = text(
-    """
-    SELECT a.* FROM unnest(:ids) AS d (id) CROSS JOIN LATERAL (
-        SELECT delivery_id, number, attempted_at, duration_ms, status, error, response_head
-        FROM webhook_attempts WHERE delivery_id = d.id ORDER BY number DESC LIMIT :limit
-    ) a
-    ORDER BY a.delivery_id, a.number
-    """
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptedDeliveries:
+    """The newest deliveries about a resource; `attempts` has the last ones of each, in order."""
+
+    items: Sequence[WebhookDeliveryResource]
+    attempts: Mapping[Id, Sequence[WebhookAttemptResource]]
+    has_more: bool
 
 
-async def latest_attempts(
-    connection: AsyncConnection, delivery_ids: Sequence[Id], *, limit: int
-) -> dict[Id, list[WebhookAttemptResource]]:
-    """Return the last attempts of deliveries, `limit` of each at most, in their order."""
-    ids = bindparam("ids", list(delivery_ids), ARRAY(_DELIVERIES.id.type))
-    rows = await connection.execute(_LATEST.bindparams(ids, bindparam("limit", limit)))
-    attempts: dict[Id, list[WebhookAttemptResource]] = {key: [] for key in delivery_ids}
+async def newest_about(
+    connection: AsyncConnection, *, platform_id: Id, subject_id: Id, limit: int, attempts: int
+) -> AttemptedDeliveries:
+    """Return the `limit` newest deliveries about a resource, each with its last `attempts`."""
+    newest = (
+        _DELIVERY.where(
+            _DELIVERIES.platform_id == platform_id, _DELIVERIES.subject_id == subject_id
+        )
+        .order_by(_DELIVERIES.id.desc())
+        .limit(limit + 1)
+        .subquery("newest")
+    )
+    latest = (
+        _ATTEMPT.where(_ATTEMPTS.delivery_id == newest.c.id)
+        .order_by(_ATTEMPTS.number.desc())
+        .limit(attempts)
+        .lateral("latest")
+    )
+    rows = await connection.execute(
+        select(newest, latest)
+        .outerjoin_from(newest, latest, true())
+        .order_by(newest.c.id.desc(), latest.c.number)
+    )
+    found: dict[Id, WebhookDeliveryResource] = {}
+    tried: dict[Id, list[WebhookAttemptResource]] = {}
     for row in rows:
-        attempts[Id(row.delivery_id)].append(_attempt(row))
-    return attempts
+        if row.id not in found:
+            found[row.id], tried[row.id] = _render(row), []
+        if row.number is not None:
+            tried[row.id].append(_attempt(row))
+    return AttemptedDeliveries(
+        items=list(found.values())[:limit], attempts=tried, has_more=len(found) > limit
+    )
 
 
 # --- rendering ---------------------------------------------------------------------------------
@@ -242,9 +263,14 @@ def subject_of(kind: str, subject_id: Id) -> str:
 
 
 def _attempt(row: Row[*tuple[Any, ...]]) -> WebhookAttemptResource:
-    values = row._asdict()
-    del values["delivery_id"]
-    return WebhookAttemptResource.model_validate(values)
+    return WebhookAttemptResource(
+        number=row.number,
+        attempted_at=row.attempted_at,
+        duration_ms=row.duration_ms,
+        status=row.status,
+        error=row.error,
+        response_head=row.response_head,
+    )
 
 
 def _render(row: Row[*tuple[Any, ...]]) -> WebhookDeliveryResource:

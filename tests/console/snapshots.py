@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
@@ -13,6 +14,17 @@ from cardledger.ledger.storage.snapshot_connections import SnapshotConnections
 from cardledger.schema.ids import Id
 
 _Value = TypeVar("_Value")
+
+
+def note_statements(connection: AsyncConnection) -> list[str]:
+    """Return the list to which the texts of what `connection` executes from now on are added."""
+    noted: list[str] = []
+
+    def note(*arguments: Any) -> None:  # noqa: ANN401 - of SQLAlchemy
+        noted.append(arguments[2])
+
+    event.listen(connection.sync_connection, "before_cursor_execute", note)
+    return noted
 
 
 def look_at_snapshots(

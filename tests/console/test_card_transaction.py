@@ -9,6 +9,7 @@ from html import escape, unescape
 
 import psycopg
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
@@ -20,8 +21,12 @@ from cardledger.ledger.queries.console.purchase_history import (
 )
 from cardledger.ledger.queries.console.purchase_messages import PurchaseMessages, UnparsedMessages
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks import deliveries
+from cardledger.ledger.webhooks.deliveries import AttemptedDeliveries
+from cardledger.schema.wire.common import parse_id
 from tests.api.support import Api, LoopWatch, made, new_tenant, ok, server
 from tests.console.person import Person, command_of, shown, url_in
+from tests.console.snapshots import in_snapshot
 from tests.console.stories import Stories, play
 from tests.console.test_accounts import main_of, words_of
 from tests.waiting import eventually
@@ -596,6 +601,70 @@ def test_long_histories_of_a_platform_are_folded_one_by_one_beside_other_request
     assert len(beside) >= 6
     assert set(beside) == {0}
     assert len(threads) == 1
+
+
+def test_a_thread_is_taken_only_for_bodies_that_are_parsed(
+    person: Person, api: Api, database_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, threads = purchase_messages.parse, list[int]()
+
+    def noted(unparsed: UnparsedMessages) -> PurchaseMessages:
+        threads.append(threading.get_ident())
+        return parse(unparsed)
+
+    monkeypatch.setattr(purchase_messages, "parse", noted)
+    monkeypatch.setattr(purchase_messages, "REJECTIONS_READ", 1)
+    purchase = api.authorize(api.active_card()["id"], 100)
+    path = f"/card-transactions/{purchase['id']}"
+
+    for _ in range(2):
+        shown(person.get(path))
+    reject_many(database_url, api, purchase["cardId"], purchase["issuerTransactionToken"], size=400)
+    shown(person.get(path))
+
+    of_loop, again, other = threads
+    assert of_loop == again
+    assert other != of_loop
+
+
+def test_the_newest_deliveries_have_their_last_attempts(
+    config: ApiConfig, api: Api, database_url: DatabaseUrl
+) -> None:
+    made(api.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/refused"}))
+    card = api.active_card()["id"]
+    purchase = str(api.authorize(card, 100)["id"])
+    api.clear(card, purchase, 100)
+    platform, key = api.tenant.platform_id, parse_id("CardTransaction", purchase)
+
+    async def about(connection: AsyncConnection) -> list[AttemptedDeliveries]:
+        return [
+            await deliveries.newest_about(
+                connection, platform_id=platform, subject_id=key, limit=limit, attempts=2
+            )
+            for limit in (1, 99)
+        ]
+
+    eventually(lambda: len(in_snapshot(config, platform, about)[1].items) > 1)
+    with psycopg.connect(database_url) as owner:
+        inserted = owner.execute(
+            "INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at,"
+            " duration_ms, error) SELECT id, n, customer_id, now(), n, 'refused'"
+            " FROM webhook_deliveries, generate_series(1001, 1003) AS n WHERE subject_id = %s"
+            " RETURNING delivery_id",
+            [str(key)],
+        ).fetchall()
+    newest, every = in_snapshot(config, platform, about)
+
+    assert newest.items == every.items[:1]
+    assert (newest.has_more, every.has_more) == (True, False)
+    ids = [each.id for each in every.items]
+    assert ids == sorted(ids, reverse=True)
+    assert set(every.attempts) == set(ids)
+    last = {
+        tuple((each.number, each.duration_ms, each.error) for each in every.attempts[delivery])
+        for (delivery,) in inserted
+    }
+    assert last == {((1002, 1002, "refused"), (1003, 1003, "refused"))}
 
 
 # --- the list -------------------------------------------------------------------------------------

@@ -10,11 +10,16 @@ from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
+from cardledger.api.console import ROOT
 from cardledger.api.http.request_context import PlatformContext
 from cardledger.ledger.queries import card_transactions
-from cardledger.ledger.queries.console import purchase_history
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
+from cardledger.ledger.queries.console import purchase_history, purchase_messages
+from cardledger.ledger.queries.console.purchase_history import UnfoldedHistory
+from cardledger.ledger.queries.console.purchase_messages import UnparsedMessages
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.paging import Wanted
 from cardledger.ledger.storage.snapshot_connections import (
     SnapshotConnections,
     SnapshotError,
@@ -22,10 +27,10 @@ from cardledger.ledger.storage.snapshot_connections import (
     limited,
 )
 from cardledger.schema.wire.common import parse_id
-from tests.api.support import Api, made
+from tests.api.support import Api, made, ok
 from tests.console.addresses import addresses_of
 from tests.console.person import Person, shown
-from tests.console.snapshots import in_snapshot, look_at_snapshots
+from tests.console.snapshots import in_snapshot, look_at_snapshots, note_statements
 from tests.console.stories import play
 
 SETTINGS: Final = {
@@ -158,6 +163,66 @@ def test_a_page_with_an_unknown_id_keeps_the_prepared_statements(
     assert found[3] <= found[4]
 
 
+def test_pages_of_one_list_are_one_statement_however_many_rows_they_have(
+    config: ApiConfig, api: Api
+) -> None:
+    card = api.active_card()["id"]
+    for _ in range(4):
+        api.authorize(card, 100)
+    platform, key = api.tenant.platform_id, parse_id("Card", card)
+
+    async def read(connection: AsyncConnection) -> list[tuple[int, list[str]]]:
+        found, statements = [], note_statements(connection)
+        for limit in (1, 3):
+            statements.clear()
+            page = await card_transactions.page(
+                connection,
+                platform_id=platform,
+                filters=CardTransactionFilters(card_id=key),
+                wanted=Wanted(limit=limit, newest_first=True),
+                count_limit=0,
+            )
+            found.append((len(page.items), list(statements)))
+        return found
+
+    (few, first), (more, second) = in_snapshot(config, platform, read)
+
+    assert (few, more) == (1, 3)
+    assert first == second
+
+
+MOST_STATEMENTS: Final = {
+    "/card-transactions/{purchase}": 4,
+    "/customers/{customer}": 5,
+    "/cards/{card}": 3,
+    "/simulator/cards/{card}?purchase={purchase}": 6,
+}
+"""Each costs a round trip; besides them a page has one for its snapshot, and one for its end."""
+
+
+@pytest.fixture(scope="module")
+def names(api: Api) -> dict[str, str]:
+    tip = ok(api.get(f"/transactions/{play(api).tip}"))
+    return {"purchase": tip["id"], "customer": tip["customerId"], "card": tip["cardId"]}
+
+
+@pytest.mark.parametrize("path", MOST_STATEMENTS)
+def test_a_page_by_key_has_few_statements(
+    person: Person, names: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    found: list[list[str]] = []
+
+    async def look(connection: AsyncConnection) -> None:
+        found.append(note_statements(connection))
+
+    look_at_snapshots(monkeypatch, look)
+    shown(person.http.get(f"{ROOT}{path.format(**names)}"))
+
+    [statements] = found
+    assert len(statements) <= MOST_STATEMENTS[path], statements
+    assert not [each for each in statements if "beneficial_owners" in each]  # An individual's.
+
+
 def test_nothing_can_be_written(config: ApiConfig, api: Api) -> None:
     with pytest.raises(InternalError, match="read-only transaction"):
         in_snapshot(
@@ -192,3 +257,35 @@ def test_a_purchase_that_changes_while_it_is_read_is_that_of_the_beginning(
 
     assert in_snapshot(config, platform, read) == ("AUTHORIZED", 2)
     assert in_snapshot(config, platform, read) == ("SETTLED", 4)
+
+
+@pytest.mark.parametrize("events_of_a_page", [3, 4, 50])
+def test_a_purchase_is_the_same_however_many_events_a_page_has(
+    config: ApiConfig,
+    api: Api,
+    names: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    events_of_a_page: int,
+) -> None:
+    platform, key = api.tenant.platform_id, parse_id("CardTransaction", names["purchase"])
+
+    async def read(connection: AsyncConnection) -> tuple[UnfoldedHistory, UnparsedMessages]:
+        history = await purchase_history.read(
+            connection, platform_id=platform, card_transaction_id=key
+        )
+        assert history is not None
+        messages = await purchase_messages.read(
+            connection, platform_id=platform, resource=history.resource, events=history.every
+        )
+        return history, messages
+
+    whole, messages = in_snapshot(config, platform, read)
+    monkeypatch.setattr(purchase_history, "PAGE_EVENTS", events_of_a_page)
+    history, same = in_snapshot(config, platform, read)
+
+    assert whole.every is not None
+    assert len(messages.applied) == 2
+    assert same == messages
+    assert history.rows == whole.rows
+    assert history.stored == (whole.every if events_of_a_page > 3 else whole.every[3:])
+    assert (history.every is None) == (events_of_a_page == 3)

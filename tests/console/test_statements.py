@@ -48,17 +48,6 @@ async def _messages(connection: AsyncConnection, platform: Id, purchase: Id) -> 
     return await purchase_messages.read(connection, platform_id=platform, resource=resource)
 
 
-async def _webhooks(connection: AsyncConnection, platform: Id, purchase: Id) -> object:
-    page = await deliveries.page(
-        connection,
-        platform_id=platform,
-        filters=DeliveryFilters(subject_ids=(purchase,)),
-        wanted=PAGE,
-        count_limit=0,
-    )
-    return await deliveries.latest_attempts(connection, [each.id for each in page.items], limit=10)
-
-
 def _list(**filters: Any) -> Reader:  # noqa: ANN401 - of any type
     return lambda connection, platform, _: card_transactions.page(
         connection,
@@ -117,7 +106,9 @@ READERS: Final[dict[str, Reader]] = {
         connection, platform_id=platform, card_transaction_id=purchase
     ),
     "messages": _messages,
-    "webhooks": _webhooks,
+    "webhooks": lambda connection, platform, purchase: deliveries.newest_about(
+        connection, platform_id=platform, subject_id=purchase, limit=10, attempts=10
+    ),
     "list": _list(),
     "list of exceptions": _list(status="EXCEPTION"),
     "list by status": _list(status="VOIDED"),

@@ -320,7 +320,7 @@ def test_deliveries_without_an_index_are_looked_for_among_the_next_ones(
 @pytest.mark.parametrize(
     ("near", "most"),
     [
-        pytest.param([(1_000, 0)], ROWS // 2 + ROWS // 2, id="few enough to be sorted"),
+        pytest.param([(2_000, 0)], ROWS // 2, id="few enough to be sorted"),
         pytest.param([(99, 200)], 100 + 200, id="found among the next ones of the platform"),
         pytest.param([(99, 20)], 100 + 20 + ROWS // 2, id="not found there"),
         pytest.param([(99, 20), (299, 200)], 100 + 20 + 300 + 200, id="found farther away"),

@@ -17,9 +17,8 @@ from cardledger.api.http.errors import not_found
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.queries.console import purchase_history, purchase_messages
-from cardledger.ledger.storage import paging
+from cardledger.ledger.queries.console.purchase_messages import PurchaseMessages, UnparsedMessages
 from cardledger.ledger.webhooks import deliveries
-from cardledger.ledger.webhooks.deliveries import DeliveryFilters
 from cardledger.schema.wire.cards.card_transactions import CardTransactionStatus
 from cardledger.schema.wire.common import (
     CardId,
@@ -142,20 +141,20 @@ async def _shown(
         if events is None:
             raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction")
         unparsed = await purchase_messages.read(
-            connection, platform_id=call.platform_id, resource=events.resource
-        )
-        webhooks = await deliveries.page(
             connection,
             platform_id=call.platform_id,
-            filters=DeliveryFilters(subject_ids=(card_transaction_id,)),
-            wanted=paging.Wanted(limit=_DELIVERIES, newest_first=True),
-            count_limit=0,
+            resource=events.resource,
+            events=events.every,
         )
-        attempts = await deliveries.latest_attempts(
-            connection, [delivery.id for delivery in webhooks.items], limit=_ATTEMPTS
+        webhooks = await deliveries.newest_about(
+            connection,
+            platform_id=call.platform_id,
+            subject_id=card_transaction_id,
+            limit=_DELIVERIES,
+            attempts=_ATTEMPTS,
         )
     history = await folded(call, events)
-    messages = await to_thread(purchase_messages.parse, unparsed)
+    messages = await _parsed(unparsed)
     name = public_id("CardTransaction", card_transaction_id)
     return await rendering.page(
         request,
@@ -171,8 +170,8 @@ async def _shown(
         body_kib=purchase_messages.BODY_BYTES // 1024,
         bodies_kib=purchase_messages.BODIES_BYTES // 1024,
         deliveries=webhooks.items,
-        has_more_deliveries=webhooks.last is not None,
-        attempts=attempts,
+        has_more_deliveries=webhooks.has_more,
+        attempts=webhooks.attempts,
         api=documents.events_call(
             request,
             call,
@@ -180,9 +179,14 @@ async def _shown(
             {
                 **documents.messages(messages),
                 "webhookDeliveries": (
-                    documents.delivery(each, attempts[each.id]) for each in webhooks.items
+                    documents.delivery(each, webhooks.attempts[each.id]) for each in webhooks.items
                 ),
-                "hasMoreWebhookDeliveries": webhooks.last is not None,
+                "hasMoreWebhookDeliveries": webhooks.has_more,
             },
         ),
     )
+
+
+async def _parsed(unparsed: UnparsedMessages) -> PurchaseMessages:
+    parse = purchase_messages.parse
+    return await to_thread(parse, unparsed) if unparsed.has_bodies else parse(unparsed)

@@ -1,10 +1,10 @@
 """One card transaction event by event: figures, and where its money stands after each of them.
 
 The events are folded with the rules' own `evolve`, so that what is shown at an event is what the
-engine decided on. One statement reads the five columns that the fold needs, of the first
-`FOLD_LIMIT` events; only the events of a page are joined with their messages and explained. Folding
-takes no connection, and ten thousand events a fifth of a second: in steps, between which an event
-loop goes on.
+engine decided on. The events of a page are joined with their messages and explained; most purchases
+have no others. Of one that has, another statement reads the five columns that the fold needs, of
+the first `FOLD_LIMIT` events. Folding takes no connection, and ten thousand events a fifth of a
+second: in steps, between which an event loop goes on.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -94,7 +94,10 @@ class PurchaseHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfoldedHistory:
-    """What `fold` needs, as it was read."""
+    """What `fold` needs, as it was read.
+
+    `every` has all events with their messages, None where they are more than those of a page.
+    """
 
     resource: CardTransactionResource
     rows: Sequence[EventRow]
@@ -103,6 +106,7 @@ class UnfoldedHistory:
     first: int
     last: int
     stored: Sequence[StoredEvent]
+    every: Sequence[StoredEvent] | None
 
 
 async def read(
@@ -123,13 +127,13 @@ async def read(
     )
     if resource is None:
         return None
-    rows = await connection.execute(
-        select(_EVENT.kind, _EVENT.amount, _EVENT.unfunded, _EVENT.final, _EVENT.reason)
-        .where(_EVENT.card_transaction_id == card_transaction_id)
-        .order_by(_EVENT.sequence)
-        .limit(FOLD_LIMIT + 1)
+    few = await _between(connection, card_transaction_id, after=0, until=PAGE_EVENTS + 1)
+    is_every = len(few) <= PAGE_EVENTS
+    found = (
+        [EventRow(*each[:5]) for each in few]
+        if is_every
+        else await _rows(connection, card_transaction_id)
     )
-    found = [EventRow(*row) for row in rows]
     count = min(len(found), FOLD_LIMIT)
     shown = min(max(as_of or count, 1), count)
     begin = min(max(first or _page_of(shown), 1), count)
@@ -141,10 +145,29 @@ async def read(
         as_of=shown,
         first=begin,
         last=end,
-        stored=await card_transactions.events_between(
-            connection, card_transaction_id=card_transaction_id, after=begin - 1, until=end
-        ),
+        stored=few[begin - 1 : end]
+        if end <= len(few)
+        else await _between(connection, card_transaction_id, after=begin - 1, until=end),
+        every=few if is_every else None,
     )
+
+
+async def _between(
+    connection: AsyncConnection, card_transaction_id: Id, *, after: int, until: int
+) -> Sequence[StoredEvent]:
+    return await card_transactions.events_between(
+        connection, card_transaction_id=card_transaction_id, after=after, until=until
+    )
+
+
+async def _rows(connection: AsyncConnection, card_transaction_id: Id) -> Sequence[EventRow]:
+    rows = await connection.execute(
+        select(_EVENT.kind, _EVENT.amount, _EVENT.unfunded, _EVENT.final, _EVENT.reason)
+        .where(_EVENT.card_transaction_id == card_transaction_id)
+        .order_by(_EVENT.sequence)
+        .limit(FOLD_LIMIT + 1)
+    )
+    return [EventRow(*row) for row in rows]
 
 
 def fold(read_rows: UnfoldedHistory) -> Generator[None, None, PurchaseHistory]:

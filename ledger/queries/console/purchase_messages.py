@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Text, bindparam, case, cast, func, select, text, tuple_
+from sqlalchemy import ARRAY, Row, Text, bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.messaging.inbox import UNROUTED
+from cardledger.ledger.projections.event_rows import StoredEvent
 from cardledger.ledger.storage.ids import first_id_at
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -40,7 +41,6 @@ _BEFORE: Final = timedelta(days=1)  # A first message may have been rejected, an
 _EVENT: Final = tables.card_transaction_events.c
 _OUTCOME: Final = tables.outcomes.c
 _REJECTION: Final = tables.rejections.c
-_PARKED: Final = tables.parked.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,24 +139,91 @@ class UnparsedMessages:
     token: str
     is_capped: bool
 
+    @property
+    def has_bodies(self) -> bool:
+        """Whether `parse` has anything to parse."""
+        return bool(self.with_card) or any(body is not None for _, body in self.parked)
+
 
 async def read(
-    connection: AsyncConnection, *, platform_id: Id, resource: CardTransactionResource
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    resource: CardTransactionResource,
+    events: Sequence[StoredEvent] | None = None,
 ) -> UnparsedMessages:
-    """Return what is stored of messages about the platform's card transaction `resource`."""
-    applied = await _applied(connection, resource.id)
-    by_reference = await _with_reference(
-        connection, platform_id, {(each.source, each.reference) for each in applied}
+    """Return what is stored of messages about the platform's card transaction `resource`.
+
+    `events` are all of its events, where they have been read: their messages are with them.
+    """
+    applied = await _applied(connection, resource.id) if events is None else _causes(events)
+    keys = sorted({(each.source, each.reference) for each in applied})
+    rows = await connection.execute(
+        _OTHERS,
+        {
+            "platform": platform_id,
+            "sources": [source for source, _ in keys],
+            "references": [reference for _, reference in keys],
+            "first": first_id_at(resource.created_at - _BEFORE),
+            "limit": REJECTIONS_READ,
+            "customer": resource.customer_id,
+            "unrouted": UNROUTED.customer_id,  # That of a message that could not be read.
+            "largest": BODY_BYTES,
+            "bytes": BODIES_BYTES,
+            "card": public_id("Card", resource.card_id),
+            "card_id": resource.card_id,
+            "token": resource.issuer_transaction_token,
+            "shown": MESSAGE_LIMIT,
+        },
     )
-    with_card, is_capped = await _with_card(connection, platform_id, resource)
+    return _unparsed(rows.all(), applied, resource)
+
+
+def _unparsed(
+    rows: Sequence[Row[*tuple[Any, ...]]],
+    applied: Sequence[AppliedMessage],
+    resource: CardTransactionResource,
+) -> UnparsedMessages:
+    by_reference = list[RejectedMessage]()
+    with_card = list[tuple[RejectedMessage, str]]()
+    parked = list[tuple[ParkedMessage, str | None]]()
+    is_capped = False
+    for row in rows:
+        match row.kind:
+            case "REFERENCE":
+                by_reference.append(_rejected(row, has_reference=True))
+            case "CARD":
+                with_card.append((_rejected(row), row.body))
+            case "PARKED":
+                parked.append((_parked(row), row.body))
+            case _:
+                is_capped = True
     return UnparsedMessages(
         applied=applied,
         by_reference=by_reference,
         with_card=with_card,
-        parked=await _parked(connection, resource),
+        parked=sorted(parked, key=lambda each: each[0].id, reverse=True),
         card=public_id("Card", resource.card_id),
         token=resource.issuer_transaction_token,
         is_capped=is_capped,
+    )
+
+
+def _rejected(row: Row[*tuple[Any, ...]], *, has_reference: bool = False) -> RejectedMessage:
+    return RejectedMessage(
+        id=row.id,
+        source=row.source,
+        reference=row.reference,
+        reason=row.reason,
+        detail=row.detail,
+        recorded_at=row.recorded_at,
+        has_reference=has_reference,
+    )
+
+
+def _parked(row: Row[*tuple[Any, ...]]) -> ParkedMessage:
+    return ParkedMessage(
+        id=row.id, source=row.source, reference=row.reference, received_at=row.recorded_at
     )
 
 
@@ -192,6 +259,33 @@ def _merged(
     for each in by_token:
         found[each.id] = replace(each, has_reference=each.id in found)
     return sorted(found.values(), key=lambda each: each.id, reverse=True)
+
+
+def _causes(events: Sequence[StoredEvent]) -> Sequence[AppliedMessage]:
+    """Return the messages that caused `events`, all those of a purchase, the newest first."""
+    found: dict[tuple[str, ...], AppliedMessage] = {}
+    for sequence, event in enumerate(events, start=1):
+        if event.source is None or event.reference is None or event.outcome is None:
+            continue  # No outcome has its message.
+        key = event.source, event.reference
+        known = found.get(key) or AppliedMessage(
+            source=event.source,
+            reference=event.reference,
+            outcome=event.outcome,
+            reason=event.outcome_reason,
+            first_event=sequence,
+            last_event=sequence,
+            occurred_at=event.occurred_at,
+            recorded_at=event.recorded_at,
+        )
+        found[key] = replace(
+            known,
+            last_event=sequence,
+            occurred_at=min(known.occurred_at, event.occurred_at),
+            recorded_at=min(known.recorded_at, event.recorded_at),
+        )
+    newest = sorted(found.values(), key=lambda each: each.last_event, reverse=True)
+    return newest[:MESSAGE_LIMIT]
 
 
 async def _applied(
@@ -235,96 +329,77 @@ async def _applied(
     return [AppliedMessage(**row) for row in rows.mappings()]
 
 
-async def _with_reference(
-    connection: AsyncConnection, platform_id: Id, keys: set[tuple[str, str]]
-) -> Sequence[RejectedMessage]:
-    if not keys:
-        return []
-    rows = await connection.execute(
-        select(
-            _REJECTION.id,
-            _REJECTION.source,
-            _REJECTION.reference,
-            _REJECTION.reason,
-            _REJECTION.detail,
-            _REJECTION.recorded_at,
-        )
-        .where(
-            _REJECTION.platform_id == platform_id,
-            # By the hash, which has the index; the key itself decides: another sender's messages
-            # may have the same references.
-            func.md5(_REJECTION.reference).in_(
-                [func.md5(each) for each in sorted({reference for _, reference in keys})]
-            ),
-            tuple_(_REJECTION.source, _REJECTION.reference).in_(sorted(keys)),
-        )
-        .order_by(_REJECTION.id.desc())
-        .limit(MESSAGE_LIMIT + 1)
-    )
-    return [RejectedMessage(**row, has_reference=True) for row in rows.mappings()]
-
-
-# By the platform and the id, which begins with a time; the card is in the body of a message of it.
-_WITH_CARD: Final = text(
+# Rejections with the reference of a message that was applied: by its hash, which has the index. The
+# key itself decides: another sender's messages may have the same references.
+#
+# Rejections with the card, by the platform and the id, which begins with a time: the card is in the
+# body, which is read where the cardholder matches.
+#
+# Keys are arrays, found first: with joins, a plan that was made while the table was small may read
+# all rows of the platform.
+#
+# What waits, with its body as text: JSON would be parsed where it is received, in the event loop.
+_OTHERS: Final = text(
     """
-    WITH newest AS MATERIALIZED (
-        SELECT id, customer_id, source, reference, reason, detail, recorded_at, body
-        FROM rejections WHERE platform_id = :platform AND id >= :first
-        ORDER BY id DESC LIMIT :limit + 1
-    ), with_card AS MATERIALIZED (
-        SELECT id, source, reference, reason, detail, recorded_at, body,
-            sum(octet_length(body)) OVER (ORDER BY id DESC) AS bytes
-        FROM newest
-        WHERE customer_id IN (:customer, :unrouted) AND octet_length(body) <= :largest
-            AND strpos(body, :card) > 0
-    )
-    SELECT capped.*, r.*
-    FROM (
-        SELECT
-            (SELECT count(*) FROM newest) > :limit
-            OR EXISTS (
-                SELECT FROM newest
-                WHERE customer_id IN (:customer, :unrouted) AND octet_length(body) > :largest
+    WITH by_reference AS MATERIALIZED (
+        SELECT id, source, reference, reason, detail, recorded_at FROM rejections r
+        WHERE platform_id = :platform
+            AND md5(reference) = ANY (ARRAY(
+                SELECT md5(a) FROM unnest(CAST(:references AS text[])) AS a
+            ))
+            AND EXISTS (
+                SELECT FROM unnest(CAST(:sources AS text[]), CAST(:references AS text[]))
+                    AS a (source, reference)
+                WHERE a.source = r.source AND a.reference = r.reference
+                OFFSET 0
             )
-            OR EXISTS (SELECT FROM with_card WHERE bytes > :bytes) AS is_capped
-    ) capped
-    LEFT JOIN LATERAL (
-        SELECT id, source, reference, reason, detail, recorded_at, body FROM with_card
+    ), newest AS MATERIALIZED (
+        SELECT id, customer_id FROM rejections WHERE platform_id = :platform AND id >= :first
+        ORDER BY id DESC LIMIT :limit + 1
+    ), of_customer AS MATERIALIZED (
+        SELECT id, source, reference, reason, detail, recorded_at, body FROM rejections
+        WHERE customer_id IN (:customer, :unrouted)
+            AND id = ANY (ARRAY(
+                SELECT id FROM newest WHERE customer_id IN (:customer, :unrouted)
+            ))
+    ), with_card AS MATERIALIZED (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY id DESC) AS bytes FROM of_customer
+        WHERE octet_length(body) <= :largest AND strpos(body, :card) > 0
+    ), waiting AS MATERIALIZED (
+        SELECT id, customer_id, received_at,
+            CASE WHEN octet_length(CAST(body AS text)) <= :largest THEN CAST(body AS text) END
+                AS body
+        FROM parked
+        WHERE customer_id = :customer AND card_id = :card_id
+            AND issuer_transaction_token = :token
+        ORDER BY id DESC LIMIT :shown + 1
+    )
+    (
+        SELECT 'REFERENCE' AS kind, id, source, reference, reason, detail, recorded_at,
+            NULL AS body
+        FROM by_reference ORDER BY id DESC LIMIT :shown + 1
+    )
+    UNION ALL (
+        SELECT 'CARD', id, source, reference, reason, detail, recorded_at, body FROM with_card
         WHERE bytes <= :bytes ORDER BY id DESC LIMIT :limit
-    ) r ON true
+    )
+    UNION ALL
+    SELECT 'CAPPED', NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    WHERE (SELECT count(*) FROM newest) > :limit
+        OR EXISTS (SELECT FROM of_customer WHERE octet_length(body) > :largest)
+        OR EXISTS (SELECT FROM with_card WHERE bytes > :bytes)
+    UNION ALL
+    SELECT 'PARKED', w.id, o.source, o.reference, NULL, NULL, w.received_at, w.body
+    FROM waiting w
+    LEFT JOIN outcomes o ON o.message_id = w.id AND o.customer_id = w.customer_id
     """
 ).bindparams(
     *(
         bindparam(name, type_=_REJECTION.id.type)
-        for name in ("platform", "first", "customer", "unrouted")
-    )
+        for name in ("platform", "first", "customer", "unrouted", "card_id")
+    ),
+    *(bindparam(name, type_=ARRAY(Text)) for name in ("sources", "references")),
 )
-
-
-async def _with_card(
-    connection: AsyncConnection, platform_id: Id, resource: CardTransactionResource
-) -> tuple[Sequence[tuple[RejectedMessage, str]], bool]:
-    """Return rejections with the card of `resource`, and whether there may be others."""
-    rows = await connection.execute(
-        _WITH_CARD,
-        {
-            "platform": platform_id,
-            "first": first_id_at(resource.created_at - _BEFORE),
-            "limit": REJECTIONS_READ,
-            "customer": resource.customer_id,
-            "unrouted": UNROUTED.customer_id,  # That of a message that could not be read.
-            "largest": BODY_BYTES,
-            "bytes": BODIES_BYTES,
-            "card": public_id("Card", resource.card_id),
-        },
-    )
-    found, is_capped = list[tuple[RejectedMessage, str]](), False
-    for row in rows.mappings():
-        values = dict(row)
-        is_capped, body = values.pop("is_capped"), values.pop("body")
-        if body is not None:
-            found.append((RejectedMessage(**values), body))
-    return found, is_capped
 
 
 def _names(body: str, card: str, token: str) -> bool:
@@ -346,44 +421,3 @@ def _parsed(body: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return sent if isinstance(sent, dict) else {}
-
-
-async def _parked(
-    connection: AsyncConnection, resource: CardTransactionResource
-) -> Sequence[tuple[ParkedMessage, str | None]]:
-    """Return what waits, each with its body unless it is a large one."""
-    body = cast(_PARKED.body, Text)  # JSON would be parsed where it is received, in the event loop.
-    waiting = (
-        select(
-            _PARKED.id,
-            _PARKED.customer_id,
-            _PARKED.received_at,
-            case((func.octet_length(body) <= BODY_BYTES, body)).label("body"),
-        )
-        .where(
-            _PARKED.customer_id == resource.customer_id,
-            _PARKED.card_id == resource.card_id,
-            _PARKED.issuer_transaction_token == resource.issuer_transaction_token,
-        )
-        .order_by(_PARKED.id.desc())
-        .limit(MESSAGE_LIMIT + 1)
-        .subquery()
-    )
-    rows = await connection.execute(
-        select(
-            waiting.c.id, _OUTCOME.source, _OUTCOME.reference, waiting.c.received_at, waiting.c.body
-        )
-        .join_from(
-            waiting,
-            tables.outcomes,
-            (_OUTCOME.message_id == waiting.c.id) & (_OUTCOME.customer_id == waiting.c.customer_id),
-            isouter=True,
-        )
-        .order_by(waiting.c.id.desc())
-    )
-    found = list[tuple[ParkedMessage, str | None]]()
-    for row in rows.mappings():
-        values = dict(row)
-        text_of_body = values.pop("body")
-        found.append((ParkedMessage(**values), text_of_body))
-    return found
