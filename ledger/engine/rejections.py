@@ -34,6 +34,7 @@ from cardledger.ledger.messaging import claims, inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.storage.ids import ids_from
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
@@ -243,7 +244,7 @@ def _fail_transfers(
     try:
         with connection.transaction():
             snapshot = BatchSnapshot(transfers=reads.lock_transfers(connection, transfers))
-            batch = Batch(snapshot, now=now, rail=None)
+            batch = Batch(snapshot, now=now, rail=None, webhook_id=ids_from(now))
             batch.fail_transfers(messages)
             for update in writes.change(connection, batch.writes, now):
                 update.check()

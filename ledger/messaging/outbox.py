@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Insert
 
-from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.ids import id_at
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
@@ -23,11 +23,12 @@ def insert(  # noqa: PLR0913 - a row, by name
 ) -> Insert:
     """Return the statement that appends a webhook with `data`, the current resource.
 
-    `sequence` is the version of the resource, for those that have one.
+    `at` is by PostgreSQL's clock, as that of the engine: webhooks of a resource are sent in the
+    order of their ids. `sequence` is the version of the resource, for those that have one.
     For changes outside the engine, which inserts its own webhooks in bulk.
     """
     return tables.outbox.insert().values(
-        id=new_id(),
+        id=id_at(at),
         customer_id=customer_id,
         platform_id=platform_id,
         type=type,

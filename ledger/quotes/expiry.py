@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from cardledger.ledger.quotes import promises
 from cardledger.ledger.quotes.records import COLUMNS, Shown, from_row
-from cardledger.ledger.storage.ids import first_id_at, new_id
+from cardledger.ledger.storage.ids import first_id_at, id_at
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 PAGE_LIMIT: Final = 500
@@ -63,7 +63,7 @@ class Expiry:
             shown = Shown(quote=quote, platform_customer_id=platform_customer_id)
             announced.append(
                 (
-                    new_id(),
+                    id_at(now),
                     quote.customer_id,
                     quote.platform_id,
                     WebhookType.OUTGOING_PAYMENT_EXPIRED.value,
