@@ -8,6 +8,7 @@ Source: docs/decisions/0057-events-in-a-database-transaction.md
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -34,6 +35,7 @@ _MOVE_LIMIT: Final = 1_000  # Events of one database transaction, which stays sh
 _USUAL_S: Final = 0.25  # Between two looks.
 _FIRST_S: Final = 0.005  # Between two looks after events were moved; then twice as long each time.
 _NEIGHBOURS: Final = 8  # Events of which one must succeed before the others are passed over.
+_PASSED_OVER_S: Final = 300.0
 _PASSED_OVER_LIMIT: Final = 100
 _OTHER_SOURCES: Final = 8  # Of which an event is tried when all neighbours fail.
 _ARE_CHECKED: Final = "SET CONSTRAINTS ALL IMMEDIATE"  # What else is checked by the commit.
@@ -70,16 +72,20 @@ class Mover:
         self._notify: Final = notify
         self._limit: Final = limit
         self._pause_s = _USUAL_S
-        self._passed_over: Final[set[int]] = set()  # Positions of events that fail by themselves.
+        # Positions of events that fail by themselves, and since when the first of them is known.
+        self._passed_over: Final[set[int]] = set()
+        self._passed_over_since = 0.0
         self.task: Final = PeriodicTask("mover", self.move, every_s=self._next_s)
 
     def move(self) -> bool:
         """Move the oldest events; return whether there were any.
 
-        An event that fails while another succeeds is passed over, until this process ends; it stays
-        where it is. Whatever else fails is repeated. The other is one of its neighbours, or where
-        they all fail one of another source or lane, or the newest.
+        An event that fails while another succeeds is passed over for five minutes; it stays where
+        it is. Whatever else fails is repeated. The other is one of its neighbours, or where they
+        all fail one of another source or lane, or the newest.
         """
+        if self._passed_over and monotonic() - self._passed_over_since > _PASSED_OVER_S:
+            self._passed_over.clear()  # They may have been repaired.
         try:
             moved = self._move(self._limit)
         except Exception as error:
@@ -96,7 +102,11 @@ class Mover:
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _USUAL_S)
         return pause_s
 
-    def _move(self, limit: int, *, without: Collection[int] = ()) -> bool:
+    def _move(self, limit: int, *, without: Collection[int] = (), only: int | None = None) -> bool:
+        """Move the oldest events, at most `limit`; return whether there were any.
+
+        Not those at the positions `without`; of the others the event at `only`, if that is given.
+        """
         with self._looks.connect() as outer:
             if enqueued_events.is_idle(driver(outer)):
                 return False
@@ -109,6 +119,8 @@ class Mover:
             events, are_all = enqueued_events.oldest(
                 connection, limit, begin=turn.progress.begins_at, without=left_out
             )
+            if only is not None and [event.position for event in events] != [only]:
+                return False  # An older one was committed meanwhile: of the live lane.
             moved = self._write(connection, events, turn.at)
             if not left_out:  # These stay where they are, and where the next look begins.
                 enqueued_events.update_progress(connection, turn, events, are_all=are_all)
@@ -137,7 +149,7 @@ class Mover:
         failed: dict[int, Exception] = {}
         for position in self._oldest_positions():
             try:
-                is_moved = self._move(1, without=failed)
+                is_moved = self._move(1, without=failed, only=position)
             except Exception as alone:
                 if is_unable(alone):
                     raise
@@ -199,6 +211,8 @@ class Mover:
         return [*newest, *list(of_sources.values())[:_OTHER_SOURCES]]
 
     def _pass_over(self, failed: Mapping[int, Exception]) -> None:
+        if not self._passed_over:
+            self._passed_over_since = monotonic()
         for position, error in failed.items():
             if len(self._passed_over) < _PASSED_OVER_LIMIT:
                 self._passed_over.add(position)
