@@ -17,7 +17,7 @@ _READY_TIMEOUT_S: Final = 180.0
 _START_ATTEMPTS: Final = 3  # A child that ends so often during the start has a permanent problem.
 _POLL_S: Final = 0.02
 _URGENT_POLL_S: Final = 0.05
-_API_STOP_S: Final = 15.0
+_API_STOP_S: Final = 19.0  # Above `processes.API_END_S`.
 _WORKER_STOP_S: Final = 30.0
 
 _API: Final = "api"

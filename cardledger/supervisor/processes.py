@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from cardledger.workers.metrics.access import MetricsConfig
     from cardledger.workers.process.config import WorkerConfig
 
-API_END_S: Final = 14.0
-"""From a signal to the end of the API; requests in progress have ten seconds of them."""
+API_END_S: Final = 18.0
+"""From a signal to the end of the API.
+
+Requests in progress have ten seconds of them, and the client of the workers five: it writes timeout
+reversals, and logs those that it cannot write.
+"""
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from attack import run
 from cardledger.config.settings import Settings
 from cardledger.install import exposure
-from cardledger.supervisor import processes
+from cardledger.supervisor import children, processes
 from cardledger.workers.process.end import END_S
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +126,7 @@ def test_compose_waits_longer_than_a_process_takes_to_end() -> None:
         [grace_s] = re.findall(r"stop_grace_period: (\d+)s", parts_of("services")[name])
 
         assert int(grace_s) > end_s, name
+    assert children._API_STOP_S > processes.API_END_S
 
 
 def test_compose_runs_two_workers_of_each_kind_for_one_of_them_may_be_frozen() -> None:

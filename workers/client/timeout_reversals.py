@@ -98,6 +98,8 @@ class TimeoutReversals:
         What cannot be written is logged: approvals stand whose callers were told otherwise.
         """
         until = monotonic() + limit_s
+        # An outage has made them long; the first attempt must not take all of the time.
+        self._timeout_s, self._retry_delay_s = _FIRST_WRITE_TIMEOUT_S, _FIRST_RETRY_DELAY_S
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while self._queue and monotonic() < until:
@@ -110,7 +112,7 @@ class TimeoutReversals:
             await asyncio.wait(self._attempts)
         if self._queue:
             lost = [_key_of(message.body["authorization"]) for message, _ in self._queue]
-            _log.error("timeout reversals not written", authorizations=lost)
+            _log.error("timeout reversals may not be written", authorizations=lost)
 
     async def _write(self) -> bool:
         """Write the oldest; return whether they are durable. They stay queued until they are."""
@@ -121,13 +123,13 @@ class TimeoutReversals:
         attempt = asyncio.create_task(self._accept(messages))
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
+        attempt.add_done_callback(_retrieve)
         try:
             # Left behind when it is late: a connection that is silent ends a cancelled statement
             # later, and the next attempt uses another.
             await asyncio.wait_for(asyncio.shield(attempt), self._timeout_s)
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
             attempt.cancel()
-            attempt.add_done_callback(_retrieve)
             database_failures.note(error)
             self._timeout_s = min(2 * self._timeout_s, _WRITE_TIMEOUT_LIMIT_S)
             return False
