@@ -22,6 +22,7 @@ from cardledger.ledger.queries.console.running_workers import RunningWorker
 
 _PAUSE_S: Final = 5.0  # From one examination to the next.
 _FRESH_S: Final = 60.0  # What is younger is answered while the next examination runs.
+_STUCK_S: Final = 10.0  # An examination takes less, unless what it asks does not answer.
 _ANSWER_LIMIT_S: Final = 1.5  # What a caller waits for an examination.
 
 _log = structlog.get_logger()
@@ -68,8 +69,7 @@ class Examination:
 
     async def answer(self) -> Report | None:
         """Return what was found last, old or not; None: nothing has been found yet."""
-        is_running = self._running is not None and not self._running.done()
-        if self._examine is not None and not is_running and self._is_due():
+        if self._examine is not None and not self._is_running() and self._is_due():
             self._began_at = self._clock()
             self._running = asyncio.create_task(self._look(self._examine), name="examination")
         if self._is_old() and self._running is not None:
@@ -87,8 +87,13 @@ class Examination:
     def _is_due(self) -> bool:
         return self._clock() - self._began_at >= _PAUSE_S
 
+    def _is_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
     def _is_old(self) -> bool:
-        return self._clock() - self._ended_at >= _FRESH_S
+        now = self._clock()
+        is_stuck = self._is_running() and now - self._began_at >= _STUCK_S
+        return is_stuck or now - self._ended_at >= _FRESH_S
 
     async def _look(self, examine: Examine) -> None:
         try:

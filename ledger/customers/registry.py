@@ -42,8 +42,11 @@ _CUSTOMER: Final = select(
     *[column for column in tables.customers.columns if column.name not in _NOT_SHOWN]
 )
 
-_CLOCK_DIFFERENCE: Final = timedelta(hours=1)
-"""Between the id of a customer and its time, at most: both are by the clock of one process."""
+_CLOCK_DIFFERENCE: Final = timedelta(days=1)
+"""Between the id of a customer and its time, at most.
+
+The id is by the clock of the process that made it, the time by PostgreSQL's.
+"""
 
 _WEBHOOK_STATUSES: Final = frozenset({"PENDING", "APPROVED", "REJECTED"})
 """The statuses that have a webhook."""
