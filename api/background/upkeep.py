@@ -22,7 +22,7 @@ from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.documents.directory import FilePlace
 from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.customers.uploads import registry as uploads
-from cardledger.ledger.storage.engines import is_unable, message_of
+from cardledger.ledger.storage.engines import is_held_up, is_unable, message_of
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -159,7 +159,7 @@ class Upkeep:
             try:
                 count = await self._page(due, at)
             except Exception as error:
-                if is_unable(error):
+                if is_unable(error) and not is_held_up(error):
                     raise  # It would fail for the others as well.
                 message, platform = message_of(error), str(due.platform_id)
                 _log.warning(

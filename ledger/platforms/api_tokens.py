@@ -265,15 +265,12 @@ async def keep(connection: AsyncConnection, token: Token) -> None:
     """Let `token`, which API processes may remember for seconds, not be deleted until the end.
 
     For what gives access and outlives the token: once its deletion is committed, none is made.
-    Others may do so at the same time.
+    Others may do so at the same time. No lock of the row: of those, any number in turn would keep
+    a deletion waiting.
     Raises: RevokedTokenError when it is deleted.
     """
-    columns = tables.api_tokens.c
-    found = await connection.execute(
-        select(columns.id).where(columns.id == token.id).with_for_update(read=True, key_share=True)
-    )
-    if found.first() is None:
-        raise RevokedTokenError
+    await caps.lock_shared(connection, tables.api_tokens, token.platform_id)
+    await _check_not_revoked(connection, token)
 
 
 async def record_uses(connection: AsyncConnection, uses: Mapping[Id, datetime]) -> None:

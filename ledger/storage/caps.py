@@ -9,6 +9,7 @@ from cardledger.schema.ids import Id
 
 # One lock for each table and owner: requests of others do not wait.
 _LOCK: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
+_SHARED_LOCK: Final = text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:name, 0))")
 
 
 class CapReachedError(Exception):
@@ -22,6 +23,14 @@ class CapReachedError(Exception):
 async def lock(connection: AsyncConnection, table: Table, owner_id: Id) -> None:
     """Let no other transaction add rows of the owner to `table` until the caller's ends."""
     await connection.execute(_LOCK, {"name": f"{table.name}/{owner_id}"})
+
+
+async def lock_shared(connection: AsyncConnection, table: Table, owner_id: Id) -> None:
+    """Let no other transaction `lock` these rows until the caller's ends; others may do the same.
+
+    One that waits for `lock` is before those that come later: they cannot keep it waiting.
+    """
+    await connection.execute(_SHARED_LOCK, {"name": f"{table.name}/{owner_id}"})
 
 
 async def check(  # noqa: PLR0913 - each by name

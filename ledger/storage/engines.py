@@ -48,6 +48,9 @@ _SETTING: Final = re.compile(r"-c (\w+)=(\S+)")
 # time; a statement cancelled, by its time limit or by an administrator; an I/O error.
 _UNABLE_STATES = ("08", "25006", "25P03", "25P04", "28", "40", "53", "55P03", "57", "58")
 
+# A deadlock; a lock not available in time; a statement cancelled.
+_HELD_UP_STATES = ("40", "55P03", "57014")
+
 # A connection lost, or ended by the server.
 _ENDED_STATES = ("08", "57P")
 
@@ -85,6 +88,15 @@ def is_unable(error: Exception) -> bool:
             return True
         case _:
             return isinstance(error, OperationalError | PoolTimeoutError)
+
+
+def is_held_up(error: Exception) -> bool:
+    """Return whether a lock, a deadlock or a time limit has ended a statement.
+
+    That is `is_unable`, too; but the rows that the statement is about may be the reason.
+    """
+    cause = getattr(error, "orig", None) or error
+    return isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(_HELD_UP_STATES)
 
 
 def is_refusal(error: Exception) -> bool:

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from psycopg.errors import LockNotAvailable, QueryCanceled
 from sqlalchemy import ColumnElement, Table
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.app import ApiConfig
@@ -50,12 +52,21 @@ def run(
         return asyncio.run(step()), logs
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no such key"),
+        DBAPIError("DELETE", None, LockNotAvailable("no such key")),
+        OperationalError("DELETE", None, QueryCanceled("no such key")),
+    ],
+    ids=lambda error: type(getattr(error, "orig", error)).__name__,
+)
 def test_rows_of_a_platform_that_cannot_be_deleted_keep_those_of_no_other(
-    api_config: ApiConfig, monkeypatch: pytest.MonkeyPatch
+    api_config: ApiConfig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async def remove(_: AsyncConnection, *, platform_id: Id, **__: object) -> int:
         if platform_id == ADA:
-            raise ValueError("no such key")
+            raise error
         return 1
 
     removed, logs = run(api_config, monkeypatch, remove)

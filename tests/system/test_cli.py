@@ -467,6 +467,14 @@ def test_credentials_of_platforms_are_listed_recovered_and_revoked(
         assert _is_right(url, again)
         assert not _is_right(url, recovered)
 
+        run("platform", "quotas", key, "--set", "api_tokens=1", env=env)
+        full = run("platform", "recover", key, "--revoke-others", env=env)
+        assert (full.returncode, "raise the quota: cardledger platform quotas" in full.stderr) == (
+            1,
+            True,
+        )
+        assert not _is_right(url, again), "it is revoked all the same"
+
 
 def test_quotas_of_platforms_are_shown_and_changed(
     postgres_url: DatabaseUrl, tmp_path: Path

@@ -55,6 +55,7 @@ Platform = Annotated[
 Result = TypeVar("Result")
 
 _DIGITS: Final = 19  # Of the largest number that PostgreSQL stores.
+_RAISE_QUOTA: Final = "raise the quota: cardledger platform quotas"
 _NO_ROOM: Final = "revoke a token first, or use --revoke-others"
 
 
@@ -182,10 +183,12 @@ def recover(
     platform_id = _id(platform)
     keys = _keys(_settings(data_dir))
 
+    async def revoke(connection: "AsyncConnection") -> None:
+        await _check_exists(connection, platform_id)
+        await api_tokens.revoke_all(connection, platform_id)
+
     async def issue(connection: "AsyncConnection") -> tuple[str, str]:
         await _check_exists(connection, platform_id)
-        if revoke_others:
-            await api_tokens.revoke_all(connection, platform_id)
         return await api_tokens.create(
             connection,
             platform_id=platform_id,
@@ -194,6 +197,8 @@ def recover(
             keys=keys,
         )
 
+    if revoke_others:
+        _run(data_dir, revoke)  # By itself: it stays when no token can be made.
     try:
         client_id, client_secret = _run(data_dir, issue)
     except CapReachedError as error:
@@ -284,6 +289,7 @@ def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Res
     from sqlalchemy.exc import DBAPIError
 
     from cardledger.install import discovery
+    from cardledger.ledger.platforms import quotas
     from cardledger.ledger.storage.engines import async_engine
 
     async def run(url: str) -> Result:
@@ -294,6 +300,8 @@ def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Res
         try:
             return asyncio.run(run(url))
         except DBAPIError as error:
+            if quotas.reached_in(error):
+                raise CommandError(f"{error.orig}; {_RAISE_QUOTA}") from None
             raise CommandError(f"PostgreSQL failed: {error.orig}") from None
 
 
