@@ -72,7 +72,7 @@ class Examination:
         if self._examine is not None and not self._is_running() and self._is_due():
             self._began_at = self._clock()
             self._running = asyncio.create_task(self._look(self._examine), name="examination")
-        if self._is_old() and self._running is not None:
+        if self._is_old() and self._running is not None and not self._is_stuck():
             await asyncio.wait([self._running], timeout=_ANSWER_LIMIT_S)
         if self._report is not None and self._is_old():
             return replace(self._report, workers=None, is_old=True)
@@ -90,10 +90,11 @@ class Examination:
     def _is_running(self) -> bool:
         return self._running is not None and not self._running.done()
 
+    def _is_stuck(self) -> bool:
+        return self._is_running() and self._clock() - self._began_at >= _STUCK_S
+
     def _is_old(self) -> bool:
-        now = self._clock()
-        is_stuck = self._is_running() and now - self._began_at >= _STUCK_S
-        return is_stuck or now - self._ended_at >= _FRESH_S
+        return self._is_stuck() or self._clock() - self._ended_at >= _FRESH_S
 
     async def _look(self, examine: Examine) -> None:
         try:

@@ -34,6 +34,7 @@ from cardledger.ledger.messaging import claims, inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.ids import ids_from
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
@@ -244,7 +245,8 @@ def _fail_transfers(
     try:
         with connection.transaction():
             snapshot = BatchSnapshot(transfers=reads.lock_transfers(connection, transfers))
-            batch = Batch(snapshot, now=now, rail=None, webhook_id=ids_from(now))
+            webhook_id = ids_from(database_clock.read(connection))  # Behind the locks.
+            batch = Batch(snapshot, now=now, rail=None, webhook_id=webhook_id)
             batch.fail_transfers(messages)
             for update in writes.change(connection, batch.writes, now):
                 update.check()

@@ -6,9 +6,10 @@ from typing import Any, Final
 from psycopg import Connection
 from pydantic_core import to_json
 
+from cardledger.ledger.messaging import outbox
 from cardledger.ledger.quotes import promises
 from cardledger.ledger.quotes.records import COLUMNS, Shown, from_row
-from cardledger.ledger.storage.ids import first_id_at, id_at
+from cardledger.ledger.storage.ids import first_id_at
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 PAGE_LIMIT: Final = 500
@@ -26,9 +27,9 @@ _EXPIRE: Final = f"""
         q.customer_id::text
     )
 """
-_ANNOUNCE: Final = """
+_ANNOUNCE: Final = f"""
     INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, data, recorded_at)
-    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    VALUES ({outbox.NEW_ID}, %s, %s, %s, %s, %s, %s)
 """
 _DELETE: Final = """
     DELETE FROM quotes WHERE id IN (
@@ -63,7 +64,6 @@ class Expiry:
             shown = Shown(quote=quote, platform_customer_id=platform_customer_id)
             announced.append(
                 (
-                    id_at(now),
                     quote.customer_id,
                     quote.platform_id,
                     WebhookType.OUTGOING_PAYMENT_EXPIRED.value,

@@ -15,10 +15,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-_VARIANT: Final = 1 << 23
-_PLACES_OF_A_TIME: Final = 1 << 22
-_PLACES: Final = count()  # Of this process.
-
 
 def new_id() -> Id:
     """Return a new identifier that increases with time and does not have a reserved ending."""
@@ -68,24 +64,16 @@ def ids_from(at: datetime) -> Callable[[], Id]:
 
     Those of a later time are higher: they are in the order of a clock that several processes go by.
     """
-    start, places = _start(at), count()
-    return lambda: _placed(start, next(places))
-
-
-def id_at(at: datetime) -> Id:
-    """Return a new identifier of `at`, as `ids_from` does; those of a process ascend."""
-    return _placed(_start(at), next(_PLACES) % _PLACES_OF_A_TIME)
-
-
-def _start(at: datetime) -> bytes:
     moment = _moment(at)
-    return (moment >> 12 << 16 | 0x7000 | moment & 0xFFF).to_bytes(8)
+    start = (moment >> 12 << 16 | 0x7000 | moment & 0xFFF).to_bytes(8)
+    places = count(1 << 23)  # The variant, then the place.
 
+    def next_id() -> Id:
+        while _is_reserved(key := start + next(places).to_bytes(3) + urandom(5)):
+            pass
+        return Id(key)
 
-def _placed(start: bytes, place: int) -> Id:
-    while _is_reserved(key := start + (_VARIANT | place).to_bytes(3) + urandom(5)):
-        pass
-    return Id(key)
+    return next_id
 
 
 def first_id_at(at: datetime) -> Id:

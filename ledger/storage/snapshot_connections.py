@@ -35,8 +35,8 @@ STATEMENT_LIMIT_S: Final = 2
 PREPARED_LIMIT: Final = 1_000
 """Statements that a connection keeps prepared: many times what all pages have without filters.
 
-That is about psycopg's own limit, 100: with filters in use, each page would have to prepare its
-statements again.
+Without filters they have about 100, which is psycopg's own limit: with filters in use, each page
+would have to prepare its statements again.
 """
 
 _CONNECTIONS: Final = 2

@@ -357,9 +357,9 @@ _DISABLE: Final = """
     RETURNING platform_id, url, description
 """
 
-_INSERT_DISABLED: Final = """
+_INSERT_DISABLED: Final = f"""
     INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, data, recorded_at)
-    VALUES (%(id)s, %(customer_id)s, %(platform_id)s, %(type)s, %(subject_id)s, %(data)s,
+    VALUES ({outbox.NEW_ID}, %(customer_id)s, %(platform_id)s, %(type)s, %(subject_id)s, %(data)s,
         %(recorded_at)s)
 """
 
@@ -411,7 +411,6 @@ def disable(  # noqa: PLR0913 - why, when and of which endpoint, by name
     driver.execute(
         _INSERT_DISABLED,
         {
-            "id": new_id(),
             "customer_id": Id(bytes(16)),
             "platform_id": platform_id,
             "type": WebhookType.WEBHOOK_ENDPOINT_DISABLED.value,

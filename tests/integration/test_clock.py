@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import psycopg
 import pytest
@@ -19,6 +19,7 @@ from cardledger.ledger.audit import acceptances
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.messaging import outbox
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage import database_clock as postgresql_clock
 from cardledger.ledger.storage import ids
@@ -325,6 +326,23 @@ def test_webhooks_of_a_resource_are_dispatched_in_sequence_whatever_the_clocks_o
 def problems(health_dir: Path) -> str:
     """Return what the check of the worker finds, line by line."""
     return "\n".join(health_file.problems(health_dir, role_name(WorkerRole.EVENTS)))
+
+
+def test_ids_that_a_statement_makes_are_in_the_order_of_those_of_batches(world: World) -> None:
+    statement = f"SELECT {outbox.NEW_ID}::text".encode()
+    made = []
+    for _ in range(200):
+        made.append(ids.ids_from(postgresql_clock.read(world.connection))())
+        [(key,)] = world.connection.execute(statement).fetchall()
+        made.append(Id.parse(key))
+
+    assert made == sorted(set(made))
+    assert {UUID(bytes=key).version for key in made} == {7}
+    assert {UUID(bytes=key).variant for key in made} == {RFC_4122}
+    assert abs(ids.time_of_id(made[-1]) - postgresql_clock.read(world.connection)) < timedelta(
+        minutes=1
+    )
+    assert not [key for key in made if str(key)[-3:] in {f"00{digit}" for digit in range(1, 7)}]
 
 
 def test_an_expiry_before_its_time_is_ignored_and_decided_at_its_time(

@@ -8,7 +8,6 @@ Source: docs/decisions/0057-events-in-a-database-transaction.md
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -35,7 +34,6 @@ _MOVE_LIMIT: Final = 1_000  # Events of one database transaction, which stays sh
 _USUAL_S: Final = 0.25  # Between two looks.
 _FIRST_S: Final = 0.005  # Between two looks after events were moved; then twice as long each time.
 _NEIGHBOURS: Final = 8  # Events of which one must succeed before the others are passed over.
-_PASSED_OVER_S: Final = 300.0
 _PASSED_OVER_LIMIT: Final = 100
 _OTHER_SOURCES: Final = 8  # Of which an event is tried when all neighbours fail.
 _ARE_CHECKED: Final = "SET CONSTRAINTS ALL IMMEDIATE"  # What else is checked by the commit.
@@ -72,20 +70,16 @@ class Mover:
         self._notify: Final = notify
         self._limit: Final = limit
         self._pause_s = _USUAL_S
-        # Positions of events that fail by themselves, and since when the first of them is known.
-        self._passed_over: Final[set[int]] = set()
-        self._passed_over_since = 0.0
+        self._passed_over: Final[set[int]] = set()  # Positions of events that fail by themselves.
         self.task: Final = PeriodicTask("mover", self.move, every_s=self._next_s)
 
     def move(self) -> bool:
         """Move the oldest events; return whether there were any.
 
-        An event that fails while another succeeds is passed over for five minutes; it stays where
-        it is. Whatever else fails is repeated. The other is one of its neighbours, or where they
-        all fail one of another source or lane, or the newest.
+        An event that fails while another succeeds is passed over, until this process ends; it stays
+        where it is. Whatever else fails is repeated. The other is one of its neighbours, or where
+        they all fail one of another source or lane, or the newest.
         """
-        if self._passed_over and monotonic() - self._passed_over_since > _PASSED_OVER_S:
-            self._passed_over.clear()  # They may have been repaired.
         try:
             moved = self._move(self._limit)
         except Exception as error:
@@ -211,8 +205,6 @@ class Mover:
         return [*newest, *list(of_sources.values())[:_OTHER_SOURCES]]
 
     def _pass_over(self, failed: Mapping[int, Exception]) -> None:
-        if not self._passed_over:
-            self._passed_over_since = monotonic()
         for position, error in failed.items():
             if len(self._passed_over) < _PASSED_OVER_LIMIT:
                 self._passed_over.add(position)

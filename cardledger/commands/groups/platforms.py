@@ -203,6 +203,9 @@ def recover(
         client_id, client_secret = _run(data_dir, issue)
     except CapReachedError as error:
         raise CommandError(f"{error} {_NO_ROOM}") from None
+    except CommandError as error:
+        revoked = "; its tokens have been revoked" if revoke_others else ""
+        raise CommandError(f"{error}{revoked}") from None
     _print({"platformId": str(platform_id), "clientId": client_id, "clientSecret": client_secret})
 
 
@@ -290,7 +293,7 @@ def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Res
 
     from cardledger.install import discovery
     from cardledger.ledger.platforms import quotas
-    from cardledger.ledger.storage.engines import async_engine
+    from cardledger.ledger.storage.engines import async_engine, message_of
 
     async def run(url: str) -> Result:
         async with async_engine(url, poolclass=NullPool).begin() as connection:
@@ -301,7 +304,7 @@ def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Res
             return asyncio.run(run(url))
         except DBAPIError as error:
             if quotas.reached_in(error):
-                raise CommandError(f"{error.orig}; {_RAISE_QUOTA}") from None
+                raise CommandError(f"{message_of(error)}; {_RAISE_QUOTA}") from None
             raise CommandError(f"PostgreSQL failed: {error.orig}") from None
 
 
