@@ -43,13 +43,17 @@ def insert(  # noqa: PLR0913 - a row, by name
     For changes outside the engine, which inserts its own webhooks in bulk.
     """
     # Inline: without a RETURNING, for which workers have no right.
-    return tables.outbox.insert().inline().values(
-        id=_NEW_ID,
-        customer_id=customer_id,
-        platform_id=platform_id,
-        type=type,
-        subject_id=subject_id,
-        sequence=sequence,
-        data=data,
-        recorded_at=at,
+    return (
+        tables.outbox.insert()
+        .inline()
+        .values(
+            id=_NEW_ID,
+            customer_id=customer_id,
+            platform_id=platform_id,
+            type=type,
+            subject_id=subject_id,
+            sequence=sequence,
+            data=data,
+            recorded_at=at,
+        )
     )

@@ -377,9 +377,8 @@ def test_transactions_of_a_card_are_found_by_key(filled: tuple[DatabaseUrl, Id, 
 
     assert page.total_count == _MANY // _CARDS
     assert {item.card_id for item in page.items} == {card_id}
-    few, keys, total, rows = plans
+    few, total, rows = plans
     assert "card_transactions_token_key" in few, few
-    assert "card_transactions_token_key" in keys, keys
     assert "card_transactions_token_key" in total, total
     assert "card_transactions_pkey" in rows, rows
     assert all("Seq Scan" not in plan for plan in plans)

@@ -119,11 +119,9 @@ def test_entries_are_filled_in_page_by_page_and_their_money_stays(
         " OR posted_on IS DISTINCT FROM (recorded_at AT TIME ZONE 'UTC')::date"
     ).fetchone()
     assert wrong == (0,)
-    assert [line for line in lines if line.endswith("rows changed")] == [
-        "5000 rows changed",
-        "10000 rows changed",
-        f"{PAGES} rows changed",
-    ]
+    changed = [line for line in lines if line.endswith("rows changed")]
+    # Later revisions change rows, too.
+    assert changed[:3] == ["5000 rows changed", "10000 rows changed", f"{PAGES} rows changed"]
 
 
 def test_a_worker_of_the_previous_release_books_beside_the_new_schema(
