@@ -66,12 +66,14 @@ def ids_from(at: datetime) -> Callable[[], Id]:
     """
     moment = _moment(at)
     start = (moment >> 12 << 16 | 0x7000 | moment & 0xFFF).to_bytes(8)
+    # A batch makes thousands: its random bits are drawn once, and tell it from other batches.
+    tail = urandom(5)
+    while _is_reserved(start + bytes(3) + tail):
+        tail = urandom(5)
     places = count(1 << 23)  # The variant, then the place.
 
     def next_id() -> Id:
-        while _is_reserved(key := start + next(places).to_bytes(3) + urandom(5)):
-            pass
-        return Id(key)
+        return Id(start + next(places).to_bytes(3) + tail)
 
     return next_id
 
