@@ -55,7 +55,7 @@ Platform = Annotated[
 Result = TypeVar("Result")
 
 _DIGITS: Final = 19  # Of the largest number that PostgreSQL stores.
-_RAISE_QUOTA: Final = "raise the quota: cardledger platform quotas"
+_RAISE_QUOTA: Final = "raise the quota: cardledger platform quotas PLATFORM --set api_tokens=N"
 _NO_ROOM: Final = "revoke a token first, or use --revoke-others"
 
 
@@ -204,8 +204,10 @@ def recover(
     except CapReachedError as error:
         raise CommandError(f"{error} {_NO_ROOM}") from None
     except CommandError as error:
-        revoked = "; its tokens have been revoked" if revoke_others else ""
-        raise CommandError(f"{error}{revoked}") from None
+        if not revoke_others:
+            raise
+        message = f"{error}; the platform's tokens have been revoked"
+        raise CommandError(message, code=error.code) from None
     _print({"platformId": str(platform_id), "clientId": client_id, "clientSecret": client_secret})
 
 
