@@ -13,6 +13,7 @@ _TURN_S: Final = 0.000_25
 _FIRST_TURN_S: Final = 0.001
 _SHORTEST_REST_S: Final = 0.001  # The event loop sleeps for whole milliseconds.
 _LONGEST_REST_S: Final = 0.02
+_LONGEST_REST_OF_WRITES_S: Final = 0.1
 
 Result = TypeVar("Result")
 
@@ -73,12 +74,13 @@ class LoopTurns:
             steps.close()
 
     async def rest(self, worked_s: float) -> None:
-        """Rest for as long as a computation has `worked_s`, which is no generator, if `is_shared`.
+        """Rest for as long as a part of a large request took, its writes included, if `is_shared`.
 
-        For 20 ms at most: of what it took, others may have had most.
+        For 100 ms at most. Its rows keep PostgreSQL and a worker busy as well: the busier they are,
+        the longer its writes take.
         """
         if self._is_shared():
-            await asyncio.sleep(min(worked_s, _LONGEST_REST_S))
+            await asyncio.sleep(min(worked_s, _LONGEST_REST_OF_WRITES_S))
 
     async def _turn(self, worked_s: float = 0.0) -> None:
         """Return in a later round of the event loop, in which no other computation has a turn."""

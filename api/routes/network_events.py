@@ -152,23 +152,23 @@ def _requests_of(body: Body, lane: Lane) -> int:
 async def _accepted(request: Request, call: PlatformContext, body: Body, lane: Lane) -> _Batch:
     """Return the events of `body` once all of them are accepted.
 
-    While several platforms send requests, a file rests after each part for as long as that took.
+    While several platforms send requests, a file rests after each part for as long as it took until
+    its commit.
 
     Raises: TooManyEventsError, before one is accepted; UnavailableError when PostgreSQL is, or a
     deadline has passed: some may have been accepted.
     """
     batch: _Batch = []
     with call.services.ingestion.undecided.reserve(call.platform_id, lane, body.count) as room:
-        began = time.thread_time()
+        began = time.perf_counter()
         for events in body.chunks(_CHUNK):
             chunk = await call.client.accept(events, platform_id=call.platform_id, lane=lane)
             room.take([item.outcome for item in chunk])
             batch += chunk
             if lane is Lane.BULK and len(batch) < body.count:
-                # Others have had a part of the time meanwhile: the busier, the more rest.
                 with untimed(request.scope):
-                    await call.services.loop_turns.rest(time.thread_time() - began)
-                began = time.thread_time()
+                    await call.services.loop_turns.rest(time.perf_counter() - began)
+                began = time.perf_counter()
     return batch
 
 

@@ -22,6 +22,7 @@ from cardledger.api.ingestion.bodies import MAX_BODY, MAX_EVENTS, NDJSON
 from cardledger.api.ingestion_limits import LIVE_EVENTS, UNDECIDED
 from cardledger.api.loop_turns import LoopTurns
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.workers.client import Client
 from tests.api.support import Api, new_tenant, ok, refused, server
 from tests.waiting import eventually
 
@@ -29,6 +30,7 @@ Json = dict[str, Any]
 
 MANY_CLEARINGS = 600  # Of many parts.
 _ROUNDS = 2_000  # Of the event loop.
+_WRITE_S = 0.02
 
 
 @pytest.fixture
@@ -126,17 +128,25 @@ def test_a_file_is_decided_in_its_order(own: Api, lane: str | None) -> None:
 def test_a_file_rests_between_its_parts_and_live_events_never(
     own: Api, monkeypatch: pytest.MonkeyPatch, lane: str, count: int, rests: int
 ) -> None:
+    """For as long as each took until its commit: its rows keep more than this process busy."""
     rested: list[float] = []
+    accept = Client.accept
 
     async def rest(_turns: LoopTurns, worked_s: float) -> None:
         rested.append(worked_s)
 
+    async def accept_slowly(client: Client, events: Any, **options: Any) -> object:  # noqa: ANN401
+        await asyncio.sleep(_WRITE_S)
+        return await accept(client, events, **options)
+
     monkeypatch.setattr(LoopTurns, "rest", rest)
+    monkeypatch.setattr(Client, "accept", accept_slowly)
 
     response = post(own, as_lines(["x"] * count), lane=lane, wait="false")
 
     assert response.status_code == 202, response.text
     assert len(rested) == rests
+    assert all(worked_s >= _WRITE_S for worked_s in rested)
 
 
 def test_one_body_of_a_platform_is_split_at_a_time(

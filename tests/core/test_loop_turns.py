@@ -69,7 +69,7 @@ def test_what_works_without_turns_rests_as_long_up_to_a_limit(
     monkeypatch.setattr(asyncio, "sleep", counted)
     asyncio.run(run())
 
-    assert slept == ([0.003, 0.02] if is_shared else [])
+    assert slept == ([0.003, 0.1] if is_shared else [])
 
 
 @pytest.mark.parametrize("is_shared", [True, False])

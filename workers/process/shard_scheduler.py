@@ -15,7 +15,7 @@ _SHARD_LIMIT: Final = SHARDS // 2
 decides while the other waits for PostgreSQL."""
 
 _RECENT_S: Final = 1.0
-_LONGEST_REST_S: Final = 0.05
+_LONGEST_REST_S: Final = 0.2
 
 _EXISTING: Final = range(SHARDS)
 
@@ -31,7 +31,7 @@ class ShardScheduler:
     load makes batches larger, and a file never keeps an authorization waiting for a thread.
 
     While callers wait for decisions of the live lane, a thread rests after each batch of a file for
-    as long as it took, 50 ms at most: a batch keeps a processor of this process and one of
+    as long as it took, 200 ms at most: a batch keeps a processor of this process and one of
     PostgreSQL busy.
     """
 
