@@ -159,8 +159,8 @@ def claim(  # noqa: PLR0913 - what it leaves out, by name
     most = depth if is_shared else share
     taken = Counter([row[0] for row in rows])
     long = [shard for shard, count in taken.items() if count == most]
-    if len(rows) == limit or long:
-        _look(connection, lane, positions, rows, limit * _FAIR_DEPTH // len(taken))
+    if limit > 1 and (len(rows) == limit or long):
+        _look(connection, lane, positions, owned, platform_id=rows[0][3], depth=depth)
     unfinished = list(shards) if len(rows) == limit else long + held
     return Claim(messages, unfinished, forged, has_verified)
 
@@ -232,19 +232,22 @@ def _macs_are_required(connection: Connection[Any]) -> bool:
     return rows != [(False,)]
 
 
-def _look(
+def _look(  # noqa: PLR0913 - what it reads, by name
     connection: Connection[Any],
     lane: Lane,
     positions: QueuePositions,
-    rows: Sequence[Any],
+    queues: Sequence[int],
+    *,
+    platform_id: Any,  # noqa: ANN401 - as the claim has read it
     depth: int,
 ) -> None:
-    """Look whether the queues of `rows`, which hold more, have messages of several platforms."""
+    """Look whether messages of others than a platform are among the oldest `depth` of `queues`.
+
+    Also in queues that the claim has taken nothing from: others may wait there alone.
+    """
     if not positions.sharing.is_look_due(lane):
         return
-    queues = sorted({row[0] for row in rows})
     begin = positions.of(lane, queues)
-    platform_id = rows[0][3]
     several = connection.execute(
         _ARE_SEVERAL,
         [

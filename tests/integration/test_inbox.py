@@ -132,6 +132,39 @@ def test_a_batch_is_shared_among_platforms_that_wait(world: World, platform: Id)
     assert shared == [*accepted[0][:8], *accepted[1], *accepted[2][:7]]
 
 
+def test_a_batch_is_shared_with_a_platform_that_waits_in_another_queue(
+    world: World, platform: Id
+) -> None:
+    first, *others = (in_shard(world, platform, shard) for shard in range(4))
+    alone = in_shard(world, world.platform(), 4)
+    events = [
+        (one, world.authorization(one, f"T{number}", 1))
+        for one in (first, *others)
+        for number in range(10)
+    ]
+    accepted = world.accept(events, Lane.BULK)
+    [waiting] = world.accept([(alone, world.authorization(alone, "T1", 1))], Lane.BULK)
+    positions = QueuePositions(Sharing(clock=lambda: 0.0))
+
+    def next_batch() -> list[Message]:
+        with psycopg.connect(world.app_url) as connection:
+            claim = claims.claim(
+                connection, Lane.BULK, list(range(5)), 20, INBOX_KEY, positions=positions
+            )
+            connection.rollback()
+            return claim.messages
+
+    try:
+        as_they_came, shared = next_batch(), next_batch()
+    finally:
+        world.drain(world.engine(), Lane.BULK)
+
+    # A batch of twenty takes five of each, and so of the first four queues.
+    assert as_they_came == [accepted[10 * queue + n] for queue in range(4) for n in range(5)]
+    assert waiting in shared
+    assert len(shared) == 20
+
+
 def test_a_lane_shows_its_own_messages_only(world: World, cardholder: Cardholder) -> None:
     world.accept([(cardholder, world.authorization(cardholder, "T1", 1))], Lane.BULK)
 
