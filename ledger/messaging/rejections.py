@@ -2,9 +2,13 @@
 
 A rejection does not use up the idempotency key of its event, so the kept body is accepted again
 under the same source and reference. A retry that is rejected is a rejection of its own.
+
+Only what has happened is retried. A rejected authorization was refused at the network, and what the
+ledger approved afterwards the customer would pay, or have held, without a purchase.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
@@ -22,7 +26,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.errors import explain
-from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, NETWORK_EVENT, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 
 RETRY_LIMIT: Final = 500
@@ -49,6 +53,10 @@ class Rejection:
 
 class NotRetriableError(Exception):
     """The kept body cannot be accepted as it is; the message says why."""
+
+
+class AnsweredError(NotRetriableError):
+    """The rejection was the answer to the event: by it the event has not happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +134,7 @@ class Retries:
 
     accepted: Mapping[Id, Id]
     refused: Mapping[Id, str]
+    answered: AbstractSet[Id]  # Those of `refused` whose rejection was the answer to the event.
 
 
 Returned = Callable[[Message, datetime], Message | None]
@@ -163,12 +172,15 @@ async def retry(
     )
     messages: dict[Id, Message] = {}
     refused: dict[Id, str] = {}
+    answered: set[Id] = set()
     for rejection in ordered:
         try:
             message = _message(rejection, routes, due, key, now)
             messages[rejection.id] = _in_place_of(message, returned, now)
         except NotRetriableError as error:
             refused[rejection.id] = str(error)
+            if isinstance(error, AnsweredError):
+                answered.add(rejection.id)
     cursor = await connection.execute(
         _TAKE,
         [
@@ -183,7 +195,9 @@ async def retry(
     accepted = {each: message for each, message in messages.items() if each in taken}
     await inbox.accept_async(connection, list(accepted.values()), key)
     return Retries(
-        accepted={each: message.id for each, message in accepted.items()}, refused=refused
+        accepted={each: message.id for each, message in accepted.items()},
+        refused=refused,
+        answered=answered,
     )
 
 
@@ -208,6 +222,7 @@ def _message(
     body = _object(rejection)
     if body is None:
         raise NotRetriableError("The event is not a JSON object; submit a corrected one.")
+    _check_has_happened(body, rejection.reason)
     if rejection.reason == RejectionReason.MALFORMED and TRUNCATED in body:
         raise NotRetriableError("The event was too large to be kept whole; submit a corrected one.")
     if rejection.customer_id == UNROUTED.customer_id and (booking := _booking_of(rejection)):
@@ -228,6 +243,24 @@ def _message(
         return inbox.address(body, owner, lane=Lane.BULK, reply_to=None, at=now)
     except ValueError as error:  # Half of a surrogate pair, for example.
         raise NotRetriableError(f"The event cannot be stored: {error}") from error
+
+
+def _check_has_happened(body: Mapping[str, Any], reason: str) -> None:
+    """Return, unless the event `body` has not happened because it was rejected for `reason`.
+
+    An error of the ledger is no answer to a sender that accepts a rejection, as in
+    `books.suspense`; to a network that asks it is, as any other.
+    Raises: AnsweredError.
+    """
+    kind = body.get("type")
+    if isinstance(kind, str) and kind in AUTHORIZATIONS:
+        raise AnsweredError(
+            "The network was refused this authorization by the rejection; it has to ask again."
+        )
+    if body.get("expectedSequence") is not None and reason != RejectionReason.INTERNAL_ERROR:
+        raise AnsweredError(
+            "An event with expectedSequence has not happened when it is rejected; submit it again."
+        )
 
 
 def _in_place_of(message: Message, returned: Returned | None, now: datetime) -> Message:

@@ -73,6 +73,15 @@ def test_a_retry_applies_the_event_once(own: Api, api_config: ApiConfig) -> None
     assert applied["settlementSummary"]["count"] == 1
 
 
+def test_a_rejected_authorization_is_not_retried(own: Api, api_config: ApiConfig) -> None:
+    event = clearing(own.active_card()["id"], "r3") | {"type": "FINANCIAL_AUTHORIZATION"}
+    key = rejected(api_config.database_url, own, event, reason="UNKNOWN_CARD")
+
+    refused(own.post(f"/rejections/{key}/retry", None), 409, "CONFLICT")
+
+    assert "retriedAt" not in ok(own.get(f"/rejections/{key}"))
+
+
 def test_rejections_of_another_platform_are_not_found(
     own: Api, api: Api, api_config: ApiConfig
 ) -> None:

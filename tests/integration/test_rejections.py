@@ -20,6 +20,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.rejections import Filter, Retries
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, EventType
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from cardledger.workers.client import parsing
 from cardledger.workers.client.parsing import Malformed
@@ -188,6 +189,57 @@ def test_an_event_of_a_card_that_is_known_by_now_is_applied(world: World, platfo
     assert outcomes_of(drained(world)) == ["APPLIED"]
 
 
+@pytest.mark.parametrize("kind", EventType)
+def test_only_what_has_happened_is_retried_once_its_card_exists(
+    world: World, platform: Id, kind: EventType
+) -> None:
+    cardholder = world.cardholder(platform, 10_000)
+    amount = None if kind is EventType.AUTHORIZATION_EXPIRY else 5000
+    body = world.event(kind, cardholder, "T1", amount)
+    key = submitted(world, body, platform, RejectionReason.UNKNOWN_CARD)
+
+    retries = retry(world, key)
+    decided = drained(world)
+
+    if kind in AUTHORIZATIONS:
+        why = "The network was refused this authorization by the rejection; it has to ask again."
+        assert (retries.accepted, retries.refused) == ({}, {key: why})
+        assert retries.answered == {key}
+        assert decided == []
+        assert world.account(cardholder)["balance"] == 10_000
+    else:
+        assert list(retries.accepted) == [key]
+        assert len(decided) == 1
+    world.check_books(cardholder)
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED", "INVALID_CURRENCY", "INTERNAL_ERROR"])
+def test_an_authorization_is_not_retried_whatever_it_was_rejected_for(
+    world: World, platform: Id, reason: str
+) -> None:
+    body = world.authorization(world.cardholder(platform, 10_000), "T1", 5000)
+    key = submitted(world, body, platform, reason)
+
+    retries = retry(world, key)
+
+    assert (retries.accepted, retries.answered) == ({}, {key})
+
+
+def test_what_its_sender_accepts_to_be_rejected_is_retried_after_an_error_of_the_ledger_only(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    body = world.clearing(cardholder, "T1", 1000, expectedSequence=0)
+    unknown = submitted(world, body, platform, RejectionReason.UNKNOWN_CARD)
+    internal = submitted(world, body, platform, RejectionReason.INTERNAL_ERROR)
+
+    retries = retry(world, unknown, internal)
+
+    assert list(retries.accepted) == [internal]
+    assert retries.answered == {unknown}
+    assert outcomes_of(drained(world)) == ["APPLIED"]
+
+
 def test_what_a_platform_has_made_up_is_never_accepted_by_a_retry(
     world: World, platform: Id
 ) -> None:
@@ -302,3 +354,26 @@ def test_the_command_line_lists_and_retries(world: World, platform: Id, tmp_path
         each for each in drained(world) if each.message.customer_id == cardholder.owner.customer_id
     ]
     assert decided.outcome is OutcomeType.APPLIED
+
+
+def test_the_command_line_passes_over_authorizations_of_a_reason_and_counts_them(
+    world: World, platform: Id, tmp_path: Path
+) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    reason = RejectionReason.TOO_MANY_PARKED  # Of no other test.
+    submitted(world, world.clearing(cardholder, "T1", 1000), platform, reason)
+    asking = submitted(world, world.authorization(cardholder, "T2", 1000), platform, reason)
+    env = environment(DATABASE_URL=world.app_url, CARDLEDGER_SECRET_KEY=SECRET_KEY)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_command("rejections", "retry", *arguments, env=env, cwd=tmp_path)
+
+    together, alone = run("--reason", reason), run(str(asking))
+
+    assert (together.returncode, together.stdout) == (
+        0,
+        "1 enqueued again, 0 not; 1 passed over, to which the rejection was the answer\n",
+    ), together.stderr
+    assert alone.returncode == 1
+    assert alone.stdout.endswith("it has to ask again.\n0 enqueued again, 1 not\n"), alone.stdout
+    assert outcomes_of(drained(world)) == ["APPLIED"]

@@ -108,6 +108,8 @@ def retry(
     """Enqueue rejected events again, with the body that was kept, each at most once.
 
     Name them by ID, or all of a --reason. The exit code is 1 if one cannot be retried as it is.
+    The network was refused a rejected authorization, and an event with expectedSequence has not
+    happened: neither is retried, and --reason passes over them.
     """
     from cardledger.ledger.messaging import rejections
     from cardledger.ledger.messaging.rejections import RETRY_LIMIT, Filter, Retries
@@ -121,6 +123,7 @@ def retry(
     accepted = 0
     # Of ids that are found, the reason why they cannot be retried follows, or none.
     refused: dict[Id, str] = dict.fromkeys(keys or (), "no such rejection")
+    passed_over = 0
     before: Id | None = None
     while True:
         which = Filter(
@@ -139,15 +142,23 @@ def retry(
         accepted += len(retries.accepted)
         for rejection in found:
             refused.pop(rejection.id, None)
-        refused |= retries.refused
+        answered = retries.answered if reason else frozenset()
+        passed_over += len(answered)
+        refused |= {each: why for each, why in retries.refused.items() if each not in answered}
         if len(found) < RETRY_LIMIT:
             break
         before = found[-1].id
     for each, why in refused.items():
         print(f"{each}: {quoted(why)}")
-    print(f"{accepted:,} enqueued again, {len(refused):,} not")
+    print(f"{accepted:,} enqueued again, {len(refused):,} not{_note(passed_over)}")
     if refused:
         raise typer.Exit(FAILURE)
+
+
+def _note(passed_over: int) -> str:
+    if not passed_over:
+        return ""
+    return f"; {passed_over:,} passed over, to which the rejection was the answer"
 
 
 def _as_dict(rejection: "Rejection") -> dict[str, Any]:
