@@ -1,8 +1,6 @@
 """The worker that decides events, moves enqueued ones, and enqueues what is due."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic, time_ns
@@ -37,6 +35,7 @@ from cardledger.workers.process.queue_probe import QueueProbe
 from cardledger.workers.process.schedule import RUNS_EVERY_S, Schedule, Scheduled, enqueueing
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.sweep_pace import SweepPace
+from cardledger.workers.process.sweepers import Sweepers
 from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.best_effort_redis import BestEffort
@@ -53,9 +52,6 @@ _TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of
 # Concurrent batches of one lane in this process: one is decided while the other waits for
 # PostgreSQL. More of them would only be smaller.
 _CONCURRENT_BATCHES: Final = 2
-# Threads of the sweeper, which drains shards whose doorbell was lost. Each lane has its own, so
-# that without Redis, too, a file never keeps an authorization waiting.
-_SWEEPER_THREADS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
 
 _log = structlog.get_logger()
 
@@ -103,11 +99,7 @@ class EventWorker:
         )
         self._replies: Final = Replies(best_effort, MessageKey(config.secret_key))
         self._scheduler: Final = ShardScheduler(self._step, threads=_batches(config.threads))
-        self._sweepers: Final = {
-            lane: ThreadPoolExecutor(threads, thread_name_prefix=f"sweeper-{lane.name.lower()}")
-            for lane, threads in _SWEEPER_THREADS.items()
-        }
-        self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
+        self._sweepers: Final = Sweepers(self._scheduler)
         every_s = config.sweep_interval_s
         self._pace: Final = SweepPace(every_s)
         self._card_activation: Final = PeriodicTask(
@@ -196,9 +188,8 @@ class EventWorker:
         # At once: what it announces again is for other workers while batches of this one end. Its
         # own limits are for each thread and connection.
         deadline.run_together([self._worker.stop, lambda: self._sweep.stop(deadline.left_s)])
-        for pool in self._sweepers.values():
-            pool.shutdown(wait=False, cancel_futures=True)
-        wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
+        self._sweepers.begin_no_more()
+        self._sweepers.wait(deadline.left_s)
         for task in self._tasks:
             task.stop(deadline.left_s)
         self._listener.stop(deadline.left_s)
@@ -232,7 +223,7 @@ class EventWorker:
         counted.decisions(decided, datetime.now(UTC))
 
     def _sweep_inbox(self) -> bool:
-        """Drain shards whose doorbell was lost; in threads, because a file may take long."""
+        """Let shards be drained whose doorbell was lost."""
         began = monotonic()
         self._pace.failed()  # Unless it succeeds.
         try:
@@ -242,12 +233,7 @@ class EventWorker:
         self._pace.looked(monotonic() - began, found=bool(waiting))
         DATABASE.succeeded()
         counted.sweep(waiting)
-        for lane, pool in self._sweepers.items():
-            shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]
-            running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]
-            if shards and len(running) < _SWEEPER_THREADS[lane]:
-                running.append(pool.submit(self._scheduler.run, lane, shards))
-            self._sweeps[lane] = running
+        self._sweepers.drain(waiting)
         return False
 
     def _check_stalls(self) -> str | None:

@@ -56,12 +56,18 @@ class ShardScheduler:
         self._awaited_at = float("-inf")  # When a decision was made that a caller waited for.
         self._active_threads: Final[Counter[Lane]] = Counter()
 
-    def run(self, lane: Lane, shards: Iterable[int]) -> None:
-        """Drain `shards`, or leave them to the threads that are already active.
+    def announce(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Let threads that are active, or run later, drain `shards`.
 
         Those that do not exist are ignored: each would cost a query.
         """
-        self._notify(lane, shards)
+        with self._lock:
+            existing = (shard for shard in shards if shard in _EXISTING)
+            self._waiting[lane].update(dict.fromkeys(existing))
+
+    def run(self, lane: Lane, shards: Iterable[int] = ()) -> None:
+        """Drain what was announced and `shards`, or leave it to threads that are already active."""
+        self.announce(lane, shards)
         while taken := self._take(lane):
             unfinished: Sequence[int] = ()
             began = self._began[get_ident()] = self._clock()
@@ -100,11 +106,6 @@ class ShardScheduler:
         """For how long the oldest of the running batches has been running; 0 when none runs."""
         now = self._clock()
         return now - min(self._began.copy().values(), default=now)
-
-    def _notify(self, lane: Lane, shards: Iterable[int]) -> None:
-        with self._lock:
-            existing = (shard for shard in shards if shard in _EXISTING)
-            self._waiting[lane].update(dict.fromkeys(existing))
 
     def _take(self, lane: Lane) -> list[int]:
         with self._lock:
