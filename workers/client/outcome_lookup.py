@@ -47,7 +47,6 @@ class OutcomeLookup:
         """Wait a moment, then look up what is overdue."""
         await asyncio.sleep(self._interval_s())
         began = elapsed_s()
-        self._pending.forget_abandoned()
         patience_s = self._patience_s()
         is_suspicious = began - self._lost_at < _LOSS_LASTS_S and patience_s > 0
         overdue = (

@@ -2,9 +2,12 @@
 
 import asyncio
 from asyncio import Future
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from cardledger.ledger.messaging.inbox import Lane, Message
@@ -26,15 +29,25 @@ class _Pending:
     outcome: "Future[Outcome]"
     report_by: float | None  # Of an approval, on the clock of `elapsed_s`.
     look_up_at: float  # Whatever the patience; on the same clock.
-    is_accepted: bool = False  # Its commit is known; until then the record cannot answer for it.
-    checked_at: float = field(default_factory=elapsed_s)  # When submitted, then last looked up.
+    forget: "Callable[[Future[Outcome]], None]"  # Called when its caller abandons it.
+    checked_at: float | None = None  # When its commit was known, then when it was last looked up.
 
 
 class PendingOutcomes:
-    """The futures of accepted messages, resolved by a reply over Redis or by a look-up."""
+    """The futures of accepted messages, resolved by a reply over Redis or by a look-up.
+
+    A look at what is overdue takes as long as what it finds, however many others are pending: it
+    runs on the event loop, many times a second, and the events of a stalled queue stay pending.
+    """
 
     def __init__(self) -> None:
         self._pending: Final[dict[Id, _Pending]] = {}
+        # Those whose commit is known, of each lane; those that were not looked up for longest come
+        # first. Before its commit the record cannot answer for a message.
+        self._committed: Final[dict[Lane, dict[Id, _Pending]]] = {lane: {} for lane in Lane}
+        # A heap of (`look_up_at`, message) of those with a deadline. Without an effect are those
+        # that are not pending any more, and times that are not those of their messages any more.
+        self._deadlines: list[tuple[float, Id]] = []
         self._reply_arrived: Final = asyncio.Event()
         self.last_reply_at = 0.0  # On the clock of `elapsed_s`.
 
@@ -46,17 +59,25 @@ class PendingOutcomes:
     ) -> None:
         """Wait for the outcome of `message`, which is about to be committed or is committed.
 
-        An approval that arrives after `report_by` is not an outcome any more.
+        An approval that arrives after `report_by` is not an outcome any more. What its caller
+        abandons is forgotten.
         """
-        look_up_at = _look_up_at(elapsed_s(), report_by)
-        self._pending[message.id] = _Pending(message, outcome, report_by, look_up_at)
+        look_up_at = float("inf") if report_by is None else _look_up_at(elapsed_s(), report_by)
+        forget = partial(self._forget, message)
+        self._pending[message.id] = _Pending(message, outcome, report_by, look_up_at, forget)
+        outcome.add_done_callback(forget)
 
     def accepted(self, messages: Iterable[Message]) -> None:
         """Note that `messages` are committed: from now on they may be looked up."""
+        now = elapsed_s()
         for message in messages:
             pending = self._pending.get(message.id)
-            if pending:
-                pending.is_accepted = True
+            if pending is None or pending.checked_at is not None:
+                continue
+            pending.checked_at = now
+            self._committed[message.lane][message.id] = pending
+            if pending.report_by is not None:
+                heappush(self._deadlines, (pending.look_up_at, message.id))
 
     def resolve(self, outcomes: Iterable[tuple[Id, Outcome]]) -> bool:
         """Set the futures of `outcomes`; return whether any of them was waited for."""
@@ -67,9 +88,15 @@ class PendingOutcomes:
                 continue
             if pending.report_by is not None and pending.report_by < now and outcome.is_approval:
                 continue
-            del self._pending[message_id]
+            self._forget(pending.message)
+            # A callback is a turn of the event loop, which costs more than all of this.
+            pending.outcome.remove_done_callback(pending.forget)
             resolve(pending.outcome, outcome)
         return len(self._pending) < before
+
+    def _forget(self, message: Message, _: "Future[Outcome] | None" = None) -> None:
+        if self._pending.pop(message.id, None) is not None:
+            self._committed[message.lane].pop(message.id, None)
 
     def note_reply(self) -> None:
         """Note that a reply has arrived, which ends `wait_for_reply`."""
@@ -91,41 +118,65 @@ class PendingOutcomes:
         cannot be decided delays no others.
         """
         now = elapsed_s()
-        due: list[_Pending] = []
-        live: list[_Pending] = []
-        bulk: list[_Pending] = []
-        for pending in self._pending.values():
-            if not pending.is_accepted:
-                continue
-            if now >= pending.look_up_at:
-                due.append(pending)
-            elif now - pending.checked_at >= patience_s:
-                (live if pending.message.lane is Lane.LIVE else bulk).append(pending)
-        overdue = [*due, *live][: limit - min(limit // 10, len(bulk))]
-        overdue += bulk[: limit - len(overdue)]
-        for pending in overdue:
+        bulk = list(islice(self._unanswered(Lane.BULK, now - patience_s), limit))
+        room = limit - min(limit // 10, len(bulk))
+        overdue = {each.message.id: each for each in self._take_due(now, room)}
+        _fill(overdue, self._unanswered(Lane.LIVE, now - patience_s), room)
+        _fill(overdue, bulk, limit)
+        for key, pending in overdue.items():
             pending.checked_at = now
             if now >= pending.look_up_at:
                 pending.look_up_at = now + _LOOK_UP_AGAIN_S
-            # To the end: they are in the order in which they were looked up, or added.
-            key = pending.message.id
-            self._pending[key] = self._pending.pop(key)
-        return [pending.message for pending in overdue]
+                heappush(self._deadlines, (pending.look_up_at, key))
+            # To the end: they are in the order in which they were looked up, or committed.
+            committed = self._committed[pending.message.lane]
+            committed[key] = committed.pop(key)
+        return [pending.message for pending in overdue.values()]
 
-    def forget_abandoned(self) -> None:
-        """Forget the messages whose callers have stopped waiting."""
-        for key in [key for key, pending in self._pending.items() if pending.outcome.done()]:
-            del self._pending[key]
+    def _take_due(self, now: float, limit: int) -> list[_Pending]:
+        """Take at most `limit` whose deadline is near, the nearest first."""
+        self._drop_deadlines()
+        due: list[_Pending] = []
+        while len(due) < limit and self._deadlines and self._deadlines[0][0] <= now:
+            look_up_at, key = heappop(self._deadlines)
+            pending = self._pending.get(key)
+            if pending is not None and pending.look_up_at == look_up_at:
+                due.append(pending)
+        return due
+
+    def _drop_deadlines(self) -> None:
+        """Drop those without an effect once they are the most: their time may be years away."""
+        if len(self._deadlines) <= 2 * len(self._pending) + LOOK_UP_LIMIT:
+            return
+        self._deadlines = [
+            (pending.look_up_at, key)
+            for key, pending in self._pending.items()
+            if pending.report_by is not None and pending.checked_at is not None
+        ]
+        heapify(self._deadlines)
+
+    def _unanswered(self, lane: Lane, until: float) -> Iterator[_Pending]:
+        """Yield those of `lane` that were not looked up since `until`."""
+        for pending in self._committed[lane].values():
+            if pending.checked_at is not None and pending.checked_at > until:
+                return
+            yield pending
 
     def abandon(self) -> None:
         """Cancel every future."""
         abandon(pending.outcome for pending in self._pending.values())
 
 
-def _look_up_at(now: float, report_by: float | None) -> float:
+def _fill(overdue: dict[Id, _Pending], others: Iterable[_Pending], limit: int) -> None:
+    """Add `others` to `overdue`, up to `limit` of them together."""
+    for pending in others:
+        if len(overdue) >= limit:
+            return
+        overdue[pending.message.id] = pending
+
+
+def _look_up_at(now: float, report_by: float) -> float:
     """Return when a message without a reply is looked up in any case: in time to report it."""
-    if report_by is None:
-        return float("inf")
     return max((now + report_by) / 2, report_by - _LOOK_UP_BEFORE_S)
 
 
