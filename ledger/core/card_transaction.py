@@ -91,8 +91,7 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.SettleCredit(amount=amount, final=complete):
             return _refund(state, credit.settled(state, amount, final=complete))
         case commands.ReverseRefund(amount=amount, balance=balance):
-            unfunded = 0 if amount <= balance else amount
-            return _record(state, events.RefundReversed(amount=amount, unfunded=unfunded))
+            return _record(state, credit.refund_reversed(state, amount, balance))
         case commands.ConfirmPull(amount=amount, succeeded=succeeded):
             return _confirm(state, amount, succeeded=succeeded)
         case commands.Recover(balance=balance):
@@ -226,8 +225,9 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
         case events.PullRecovered(amount=amount):
             draft.pulled = checked(draft.pulled + amount)
             draft.open_pull -= amount
-        case events.ClearingReversed(amount=amount):
+        case events.ClearingReversed(amount=amount, final=final):
             draft.settled = checked(draft.settled - amount)
+            _shut(draft, Closure.REVERSED if final else None)
         case events.Refunded(amount=amount, final=final):
             draft.refunded = checked(draft.refunded + amount)
             draft.refund_count += 1
@@ -245,9 +245,10 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             _shut(draft, Closure.REVERSED if final else None)
         case events.CreditDeclined(amount=amount, reason=reason):
             credit.refuse(draft, amount, reason)
-        case events.RefundReversed(amount=amount, unfunded=unfunded):
+        case events.RefundReversed(amount=amount, unfunded=unfunded, final=final):
             draft.refunded = checked(draft.refunded - amount)
             draft.unpaid = checked(draft.unpaid + unfunded)
+            _shut(draft, Closure.REVERSED if final else None)
         case events.DebitRecovered(amount=amount):
             draft.unpaid = checked(draft.unpaid - amount)
         case events.WrittenOff(amount=amount, unfunded=unfunded):

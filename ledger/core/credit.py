@@ -50,6 +50,14 @@ def settled(state: CardTransaction, amount: int, *, final: bool | None) -> event
     return events.Credited(amount=amount, final=final)
 
 
+def refund_reversed(state: CardTransaction, amount: int, balance: int) -> events.RefundReversed:
+    """Return the reversal of `amount` of the refunds, or of a credit, paid whole or not at all."""
+    unfunded = 0 if amount <= balance else amount
+    is_empty = state.is_credit and not state.credit_authorized and amount == state.refunded
+    final = is_empty and not state.closed
+    return events.RefundReversed(amount=amount, unfunded=unfunded, final=final)
+
+
 def approve(draft: CardTransaction, total: int) -> None:
     """Make `total` the authorized total of the credit; an expected purchase stays as it is."""
     draft.credit_authorized = total

@@ -144,10 +144,14 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearingReversed:
-    """`amount` of the clearings was reversed; `unfunded` of it had not been covered."""
+    """`amount` of the clearings was reversed; `unfunded` of it had not been covered.
+
+    `final` when it leaves nothing of an open card transaction, neither authorized nor settled.
+    """
 
     amount: int
     unfunded: int
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +195,14 @@ class Credited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReversed:
-    """A refund of `amount` was reversed; `unfunded` is all of it or nothing."""
+    """A refund of `amount` was reversed; `unfunded` is all of it or nothing.
+
+    `final` when it leaves nothing of an open credit, neither authorized nor credited.
+    """
 
     amount: int
     unfunded: int
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

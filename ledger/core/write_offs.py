@@ -10,7 +10,8 @@ from cardledger.ledger.core.state import CardTransaction
 def clearing_reversed(state: CardTransaction, amount: int) -> list[events.Event]:
     """Return the reversal of `amount` of the clearings, then what makes good a loss with it."""
     unfunded = min(amount, state.overdrawn)
-    reversed_ = events.ClearingReversed(amount=amount, unfunded=unfunded)
+    final = not state.closed and not state.authorized and amount == state.settled
+    reversed_ = events.ClearingReversed(amount=amount, unfunded=unfunded, final=final)
     if not state.written_off:
         return [reversed_]
     back = from_holds(amount - unfunded, state.clearings_written_off, state.debits_written_off)

@@ -68,6 +68,14 @@ KINDS: Final[dict[type[events.Event], str]] = {
 }
 """The stored name of each event: it must never change, whatever the class is called."""
 
+_EARLIER_FINAL: Final[dict[type[events.Event], bool]] = {
+    events.Credited: True,  # Of releases before schema 0071.
+    # Of releases in which these closed nothing.
+    events.ClearingReversed: False,
+    events.RefundReversed: False,
+}
+"""What `final` is of an event without it, as earlier releases wrote it."""
+
 _EVENTS: Final = {kind: event for event, kind in KINDS.items()}
 _FIELDS: Final = {event: [field.name for field in fields(event)] for event in KINDS}
 _SHAPES: Final = {
@@ -98,8 +106,8 @@ def from_row(row: EventRow) -> events.Event:
     if event is None:
         raise ValueError(f"unknown kind of event: {row.kind}")
     values = {name: getattr(row, name) for name in _FIELDS[event]}
-    if event is events.Credited and row.final is None:
-        values["final"] = True  # As releases before schema 0071 wrote it.
+    if row.final is None and event in _EARLIER_FINAL:
+        values["final"] = _EARLIER_FINAL[event]
     if None in values.values():
         raise ValueError(f"incomplete row of an event: {row}")
     if "reason" in values:

@@ -165,6 +165,8 @@ class Model(Account):
                 self.money += amount - self._collect_loss(purchase, amount)
             case "RETURN_REVERSAL":
                 purchase["refunded"] -= amount
+                if purchases.is_credit(purchase) and not purchases.expects_more(purchase):
+                    purchases.close(purchase, "REVERSED")
                 if amount <= self._pullable(purchase):
                     self.money -= amount
                 else:
@@ -263,6 +265,8 @@ class Model(Account):
         """Give back what was not paid first, then what was written off, then what was paid."""
         back = amount - min(amount, purchases.overdrawn(purchase))
         purchase["settled"] -= amount
+        if not purchases.expects_more(purchase):
+            purchases.close(purchase, "REVERSED")
         forgiven = min(back, purchase["clearingsWrittenOff"])
         purchase["clearingsWrittenOff"] -= forgiven
         # What the customer kept of a reversed refund: the hold for this clearing pays it.

@@ -464,6 +464,35 @@ def test_a_clearing_that_is_taken_back_whole_is_a_reversal() -> None:
     assert (state.status, state.status_reason) == (Status.VOIDED, "REVERSED")
 
 
+def test_a_clearing_reversal_that_leaves_nothing_of_an_open_card_transaction_closes_it() -> None:
+    """It stayed AUTHORIZED with 0.00: nothing was left to expire, or to cancel with its card."""
+    part = clear(50, balance=80, final=False)
+
+    some, all_ = after(part, take_back(30)), after(part, take_back(50))
+    in_parts = after(part, take_back(30), take_back(20))
+
+    assert (some.status, some.closed) == (Status.PARTIALLY_SETTLED, False)
+    assert facts_of(after(part), take_back(50))[0] == events.ClearingReversed(
+        amount=50, unfunded=0, final=True
+    )
+    for void in (all_, in_parts):
+        assert standing(void)[:2] == (Status.VOIDED, Closure.REVERSED)
+        assert (void.held, void.owed, void.stands) == (0, 0, False)
+
+
+def test_what_a_clearing_reversal_closed_is_open_again_after_an_approval() -> None:
+    void = clear(50, balance=80, final=False), take_back(50)
+
+    assert standing(after(*void, authorize(20))) == (Status.AUTHORIZED, None, 20, 20)
+    assert after(*void, clear(30, final=False)).status is Status.SETTLED
+
+
+def test_a_refund_stays_refunded_when_the_clearing_is_taken_back() -> None:
+    state = after(clear(50, balance=80, final=False), refund(20), take_back(50))
+
+    assert (state.status, state.closed_by) == (Status.REFUNDED, Closure.REVERSED)
+
+
 def test_a_refund_is_not_a_release() -> None:
     assert facts_of(after(authorize(100), clear(100)), refund(40)) == [
         events.Refunded(amount=40, final=False)

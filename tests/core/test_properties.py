@@ -259,6 +259,12 @@ def test_what_is_funded_and_asked_for_is_what_is_required_after_every_message(
 
 
 @given(books_of_any_kind)
+def test_what_is_open_is_declined_or_can_still_expire(books: InMemoryLedger) -> None:
+    for state in books.states.values():
+        assert state.closed or state.stands or state.status is Status.DECLINED
+
+
+@given(books_of_any_kind)
 def test_no_total_is_ever_negative_and_no_release_is_more_than_its_pulls(
     books: InMemoryLedger,
 ) -> None:

@@ -248,6 +248,13 @@ def test_an_event_survives_a_round_trip_through_its_row(story: Story) -> None:
             assert from_row(EventRow(*to_row(event))) == event
 
 
+def test_of_an_earlier_release_no_reversal_of_what_has_moved_closed_anything() -> None:
+    for kind in (events.ClearingReversed, events.RefundReversed):
+        row = EventRow(KINDS[kind], 1, 0, None, None)
+
+        assert from_row(row) == kind(amount=1, unfunded=0, final=False)
+
+
 def test_every_kind_of_event_has_a_row() -> None:
     assert len(set(KINDS.values())) == len(KINDS)
     assert {to_row(event)[0] for event in _one_of_each()} == set(KINDS.values())
@@ -284,6 +291,7 @@ def _one_of_each() -> list[Any]:
         events.PullConfirmed(amount=1),
         events.PullFailed(amount=1, unfunded=0),
         events.ClearingReversed(amount=1, unfunded=0),
+        events.ClearingReversed(amount=1, unfunded=0, final=True),
         events.Refunded(amount=1, final=False),
         events.CreditAuthorized(amount=1),
         events.CreditDeclined(amount=1, reason=events.DeclineReason.CARD_PAUSED),
@@ -291,6 +299,7 @@ def _one_of_each() -> list[Any]:
         events.Credited(amount=1),
         events.Credited(amount=1, final=False),
         events.RefundReversed(amount=1, unfunded=0),
+        events.RefundReversed(amount=1, unfunded=0, final=True),
         events.DebitRecovered(amount=1),
         events.WrittenOff(amount=1, unfunded=0),
         events.WriteOffReversed(amount=1),

@@ -89,6 +89,20 @@ def test_a_credit_before_its_authorization_is_reversed_waits_for_it(
     assert life.webhooks() == ["AUTHORIZED", "AUTHORIZED"]
 
 
+def test_what_was_credited_though_it_was_declined_is_void_once_all_of_it_is_taken_back(
+    world: World, platform: Id
+) -> None:
+    life = Life(world, platform, 0)
+    life.submit("CREDIT_AUTHORIZATION", 50, merchant={"descriptor": "SHOES 003"})
+    life.submit("CLEARING", 30, final=False)
+
+    back = life.submit("CLEARING_REVERSAL", 30)
+
+    assert (state(back).status, state(back).closed_by) == (Status.VOIDED, Closure.REVERSED)
+    assert life.column("expires_at") is None
+    assert life.webhooks() == ["DECLINED", "PARTIALLY_SETTLED", "VOIDED"]
+
+
 def test_an_authorized_credit_expires_by_the_schedule(world: World, platform: Id) -> None:
     life = Life(world, platform, 0)
     approved = life.submit("CREDIT_AUTHORIZATION", 100, merchant={"descriptor": "SHOES"})

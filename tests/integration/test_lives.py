@@ -187,6 +187,19 @@ def test_a_clearing_on_a_declined_authorization_is_a_force_post(world: World, pl
     assert state(posted).status is Status.SETTLED
 
 
+def test_a_force_post_that_is_taken_back_is_void(world: World, platform: Id) -> None:
+    life = Life(world, platform, 100)
+    life.submit("CLEARING", 50, final=False)
+
+    back = life.submit("CLEARING_REVERSAL", 50)
+    void = life.column("status"), life.column("expires_at"), life.balance
+    life.submit("AUTHORIZATION", 20)
+
+    assert (state(back).status, state(back).status_reason) == (Status.VOIDED, "REVERSED")
+    assert void == ("VOIDED", None, 100)
+    assert life.webhooks() == ["PARTIALLY_SETTLED", "VOIDED", "AUTHORIZED"]
+
+
 def test_a_reversed_authorization_may_be_taken_again(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
     for _ in range(3):
