@@ -231,6 +231,13 @@ the order of arrival; no outcome of its own is sent, but the webhooks of the car
 it. A parked event has no time limit, and a repetition of it is a `DUPLICATE` with `firstOutcome`
 `PARKED`, also once it was applied.
 
+The first authorization that was decided counts as the one that they wait for, also if it was
+declined. So a reversal, an advice or an expiry that overtakes a *further* authorization with the
+token of a declined one is not parked but `IGNORED`, as `NOTHING_TO_REVERSE` or `NOT_OPEN`; the
+further one, if it is approved, is held until it clears, is reversed again or expires. Networks
+usually reverse what was declined, too: such a reversal would wait for an authorization that does not
+come, or take back the next one with the token.
+
 `cardledger parked list` and `GET /parked-events` list what still waits, newest first;
 `GET /parked-events/{parkedEventId}` shows the event. There is nothing to resubmit: find out why the
 missing event is missing, and submit that. Often it is among the rejections, because an
