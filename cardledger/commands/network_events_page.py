@@ -257,12 +257,12 @@ SHA-256 and the beginning of its JSON; it cannot be retried.
 |---|---|
 | the event, such as a malformed field or the currency | submit the corrected event, with the same reference; a retry of the kept event is refused, or rejected again |
 | something else, such as a card that was not created yet, or `INTERNAL_ERROR` | `cardledger rejections retry ID`, or all of a reason with `--reason`; over HTTP `POST /rejections/{rejectionId}/retry` |
-| whatever it was, of an authorization that can be declined | nothing: the network was told that it is declined, and asks again |
+| whatever it was, of an authorization, unless of a credit | nothing: the network was told that it is declined, and asks again |
 
 A retry submits the kept event under its source and reference, at most once for each rejection; if
 it is rejected again, that is a new rejection. What has not happened because it was rejected is not
-retried: a question (`AUTHORIZATION`, `AUTHORIZATION_INCREMENT`, `FINANCIAL_AUTHORIZATION`,
-`CREDIT_AUTHORIZATION`), which would be approved without a purchase, and an event with
+retried: `AUTHORIZATION`, `AUTHORIZATION_INCREMENT` and `FINANCIAL_AUTHORIZATION`, which would be
+approved without a purchase, and an event with
 `expectedSequence`, unless the reason is `INTERNAL_ERROR`. `POST …/retry` answers with 409, the
 command says so of an ID, and `--reason` passes over them and counts them.
 

@@ -26,7 +26,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.errors import explain
-from cardledger.schema.wire.network_events import AUTHORIZATIONS, NETWORK_EVENT, body_of
+from cardledger.schema.wire.network_events import DEBIT_AUTHORIZATIONS, NETWORK_EVENT, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 
 RETRY_LIMIT: Final = 500
@@ -249,11 +249,12 @@ def _check_has_happened(body: Mapping[str, Any], reason: str) -> None:
     """Return, unless the event `body` has not happened because it was rejected for `reason`.
 
     An error of the ledger is no answer to a sender that accepts a rejection, as in
-    `books.suspense`; to a network that asks it is, as any other.
+    `books.suspense`; to a network that asks it is, as any other. The authorization of a credit is
+    retried: it moves nothing, and says of what clears that it is a credit.
     Raises: AnsweredError.
     """
     kind = body.get("type")
-    if isinstance(kind, str) and kind in AUTHORIZATIONS:
+    if isinstance(kind, str) and kind in DEBIT_AUTHORIZATIONS:
         raise AnsweredError(
             "The network was refused this authorization by the rejection; it has to ask again."
         )

@@ -20,7 +20,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.rejections import Filter, Retries
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.network_events import AUTHORIZATIONS, EventType
+from cardledger.schema.wire.network_events import DEBIT_AUTHORIZATIONS, EventType
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from cardledger.workers.client import parsing
 from cardledger.workers.client.parsing import Malformed
@@ -201,7 +201,7 @@ def test_only_what_has_happened_is_retried_once_its_card_exists(
     retries = retry(world, key)
     decided = drained(world)
 
-    if kind in AUTHORIZATIONS:
+    if kind in DEBIT_AUTHORIZATIONS:
         why = "The network was refused this authorization by the rejection; it has to ask again."
         assert (retries.accepted, retries.refused) == ({}, {key: why})
         assert retries.answered == {key}
@@ -210,6 +210,22 @@ def test_only_what_has_happened_is_retried_once_its_card_exists(
     else:
         assert list(retries.accepted) == [key]
         assert len(decided) == 1
+    world.check_books(cardholder)
+
+
+def test_a_rejected_credit_is_retried_as_a_credit(world: World, platform: Id) -> None:
+    """Without its authorization, what clears would be taken from the customer."""
+    cardholder = world.cardholder(platform, 10_000)
+    keys = [
+        submitted(world, world.event(kind, cardholder, "T1", 5000), platform, "UNKNOWN_CARD")
+        for kind in (EventType.CREDIT_AUTHORIZATION, EventType.CLEARING)
+    ]
+
+    retries = retry(world, *keys)
+
+    assert list(retries.accepted) == keys
+    assert outcomes_of(drained(world)) == ["APPLIED", "APPLIED"]
+    assert world.account(cardholder)["balance"] == 15_000
     world.check_books(cardholder)
 
 
