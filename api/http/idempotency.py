@@ -21,7 +21,7 @@ from cardledger.api.http.in_flight import (
     key_reused,
     replay,
     stored_response,
-    without_secrets,
+    without_fields,
 )
 from cardledger.api.http.request_context import Attempt, RequestContext
 from cardledger.ledger.messaging import idempotency_keys
@@ -73,13 +73,14 @@ async def respond(  # noqa: PLR0913 - each by name
     *,
     handle: Handler,
     send: Sender | None,
-    secrets: Sequence[str],
+    unstored: Sequence[str],
     prepare: Prepare | None = None,
 ) -> Response:
     """Return the response to a request with `key`: the first response, if there was one.
 
-    Only the first request gets the fields `secrets` of it: they are not stored. `send` is for
-    routes whose effects are events; other routes write in one database transaction with the key.
+    Only the first request gets the fields `unstored` of it, and the largest ones of a response
+    above `in_flight.ANSWER_LIMIT`: they are not stored. `send` is for routes whose effects are
+    events; other routes write in one database transaction with the key.
     Only success is stored: an error had no effect, so the request is tried again.
     Raises: ApiError CONFLICT when the key was used with another request.
     """
@@ -91,7 +92,7 @@ async def respond(  # noqa: PLR0913 - each by name
         key=_scoped(first, key),
         request_hash=_hash([*parts, body]),
     )
-    attempt = Attempt(claim, secrets)
+    attempt = Attempt(claim, unstored)
     call = replace(first, attempt=attempt)
     request.state.call = call
 
@@ -105,7 +106,7 @@ async def respond(  # noqa: PLR0913 - each by name
             return await _with_rows(call, attempt, request, handle)
         return await _with_event(call, claim, kept, lambda: handle(request), send)
 
-    return await call.services.in_flight.join(claim, run, secrets=secrets)
+    return await call.services.in_flight.join(claim, run, unstored=unstored)
 
 
 def _scoped(call: RequestContext, key: str) -> str:
@@ -125,7 +126,7 @@ async def _with_rows(
             await idempotency_keys.keep(
                 connection,
                 claim,
-                stored_response(response, attempt.secrets),
+                stored_response(response, attempt.unstored),
                 keys=call.keys,
                 at=call.now(),
             )
@@ -156,7 +157,7 @@ async def _with_event(
             f" {HEADER}: it is applied once."
         )
         raise unavailable(message) from None
-    answer = stored_response(response, _secrets(call))
+    answer = stored_response(response, _unstored(call))
     async with call.begin(may_refuse=False) as connection:
         ours = await idempotency_keys.keep(connection, claim, answer, keys=call.keys, at=call.now())
     return response if ours else await _first_response(call, claim)
@@ -208,12 +209,12 @@ async def _kept(call: RequestContext, claim: Claim) -> Kept | None:
         raise key_reused()
     if kept is None or kept.answer is None:
         return kept
-    # Earlier releases stored secrets as well.
-    return replace(kept, answer=without_secrets(kept.answer, _secrets(call)))
+    # Earlier releases stored them as well.
+    return replace(kept, answer=without_fields(kept.answer, _unstored(call)))
 
 
-def _secrets(call: RequestContext) -> Sequence[str]:
-    return () if call.attempt is None else call.attempt.secrets
+def _unstored(call: RequestContext) -> Sequence[str]:
+    return () if call.attempt is None else call.attempt.unstored
 
 
 async def _first_response(call: RequestContext, claim: Claim) -> Response:

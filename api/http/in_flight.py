@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Response
 from pydantic_core import from_json, to_json
@@ -25,6 +25,9 @@ from cardledger.workers.metrics import counted
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
+
+ANSWER_LIMIT: Final = 32 * 1024
+"""Bytes of a response that are stored with a key: an agent with 100 rules has fewer."""
 
 WAITING_LIMIT: Final = 1000
 """The most requests of a caller that wait for their turn to write."""
@@ -45,11 +48,11 @@ class InFlight:
         self._requests: Final[dict[tuple[Id, str], _Request]] = {}
 
     async def join(
-        self, claim: Claim, run: Callable[[], Awaitable[Response]], *, secrets: Sequence[str] = ()
+        self, claim: Claim, run: Callable[[], Awaitable[Response]], *, unstored: Sequence[str] = ()
     ) -> Response:
         """Return the response of `run`, or that of a request with the same key that is running.
 
-        Only the request that runs gets the fields `secrets`.
+        Only the request that runs gets the fields `unstored`.
         Raises: ApiError CONFLICT when the running request is a different one.
         """
         scope = claim.platform_id, claim.key
@@ -71,7 +74,7 @@ class InFlight:
             first.response.exception()
             raise
         else:
-            first.response.set_result(stored_response(response, secrets))
+            first.response.set_result(stored_response(response, unstored))
             return response
         finally:
             del self._requests[scope]
@@ -161,21 +164,53 @@ class Turns:
                 del self._queues[turn.who]
 
 
-def stored_response(response: Response, secrets: Sequence[str]) -> Answer:
-    """Return the part of `response` that is stored: its status, and its body without `secrets`."""
-    return without_secrets(Answer(response.status_code, bytes(response.body)), secrets)
+def stored_response(response: Response, unstored: Sequence[str]) -> Answer:
+    """Return what is stored of `response`: its status, and its body without `unstored`.
+
+    Of a body that is too large all the same, without its largest fields.
+    """
+    answer = Answer(response.status_code, bytes(response.body))
+    return _bounded(without_fields(answer, unstored))
 
 
-def without_secrets(answer: Answer, secrets: Sequence[str]) -> Answer:
-    """Return `answer` without the fields `secrets`, which are paths such as `deviceCode.code`."""
-    if not secrets:
+def without_fields(answer: Answer, paths: Sequence[str]) -> Answer:
+    """Return `answer` without the fields at `paths`, such as `deviceCode.code`."""
+    if not paths:
         return answer
     body = from_json(answer.body)
-    for path in secrets:
+    for path in paths:
         *parents, name = path.split(".")
-        part = reduce(dict.__getitem__, parents, body)
+        part = reduce(lambda outer, inner: outer.get(inner, {}), parents, body)
         part.pop(name, None)
     return Answer(answer.status, to_json(body))
+
+
+def _bounded(answer: Answer) -> Answer:
+    """Return `answer` without as many of its largest fields as exceed `ANSWER_LIMIT`.
+
+    Keys are permanent, and a platform may use any number of them.
+    """
+    if len(answer.body) <= ANSWER_LIMIT:
+        return answer
+    body = from_json(answer.body)
+    while len(to_json(body)) > ANSWER_LIMIT and _drop_largest(body):
+        pass
+    return Answer(answer.status, to_json(body))
+
+
+def _drop_largest(resource: dict[str, Any]) -> bool:
+    """Remove the largest field of `resource`, or of the resource in it; False: only ids are left.
+
+    The ids stay: GET shows by them what is missing.
+    """
+    names = [name for name in resource if name != "id"]
+    if not names:
+        return False
+    largest = max(names, key=lambda name: len(to_json(resource[name])))
+    inner = resource[largest]
+    if not (isinstance(inner, dict) and "id" in inner and _drop_largest(inner)):
+        del resource[largest]
+    return True
 
 
 def replay(first: Answer) -> Response:

@@ -58,7 +58,8 @@ class Access:
     `admit` authenticates the caller or raises. `send` sends the operation's event, where the
     effect of the operation is an event: it may be sent again. An operation that `waits` writes rows
     and then waits until a worker has decided what they say. `secrets` are the fields of its
-    response, by paths such as `deviceCode.code`, that a repetition does not return. An endpoint
+    response, by paths such as `deviceCode.code`, that a repetition does not return, and `large`
+    those that it does not return because they are not worth the disk: GET shows them. An endpoint
     with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
     parameters in `lists` may be sent several times. With a `form` the body is a form instead of
     JSON. `prepare` asks systems outside before the database transaction of the request begins, and
@@ -72,6 +73,7 @@ class Access:
     send: Sender | None = None
     waits: bool = False
     secrets: Sequence[str] = ()
+    large: Sequence[str] = ()
     stream: EventStream | None = None
     lists: Sequence[str] = ()
     form: Form | None = None

@@ -141,7 +141,7 @@ class Attempt:
     """The processing of a request that has an idempotency key."""
 
     claim: Claim
-    secrets: Sequence[str] = ()  # Fields of the response that a repetition does not return.
+    unstored: Sequence[str] = ()  # Fields of the response that a repetition does not return.
     connection: AsyncConnection | None = None  # The database transaction of the key.
     doorbells: list[Doorbell] = field(default_factory=list)  # Rung after its commit.
     has_event: bool = False  # It has come to its event, and uses the key for it.

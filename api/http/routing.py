@@ -91,6 +91,7 @@ def requires(  # noqa: PLR0913 - what an operation declares
     send: idempotency.Sender | None = None,
     waits: bool = False,
     secrets: Sequence[str] = (),
+    large: Sequence[str] = (),
     stream: EventStream | None = None,
     lists: Sequence[str] = (),
     form: Form | None = None,
@@ -99,9 +100,10 @@ def requires(  # noqa: PLR0913 - what an operation declares
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
     `send` is for endpoints whose effect is an event, `waits` for those that wait for a worker
-    besides, `secrets` for those that return secrets, `stream` for those that take many events,
-    `lists` for query parameters that may be sent several times, `form` for those that take a file,
-    `prepare` for those that ask systems outside: see `operations.Access`.
+    besides, `secrets` for those that return secrets, `large` for those that return what is too
+    large to be stored with each key, `stream` for those that take many events, `lists` for query
+    parameters that may be sent several times, `form` for those that take a file, `prepare` for
+    those that ask systems outside: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -119,6 +121,7 @@ def requires(  # noqa: PLR0913 - what an operation declares
             send=send,
             waits=waits,
             secrets=secrets,
+            large=large,
             stream=stream,
             lists=lists,
             form=form,
@@ -214,7 +217,7 @@ class _GuardedRoute(Guarded):
                 body,
                 handle=handle,
                 send=access.send,
-                secrets=access.secrets,
+                unstored=(*access.secrets, *access.large),
                 prepare=access.prepare,
             )
 

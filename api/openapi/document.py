@@ -451,7 +451,9 @@ _KEY_PARAMETER: Final[Json] = {
     "required": False,
     "description": (
         "A key of your choice, unique per request, such as a UUID. The same request with the same"
-        " key is executed once and gets the same response; a different request is a conflict."
+        " key is executed once and gets the same response; a different request is a conflict. A"
+        " repetition gets no secrets, and of more than 32 KiB not the largest fields: read them"
+        " with GET."
     ),
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
 }

@@ -77,14 +77,15 @@ async def get_webhook_delivery(
 
 
 @router.post(_ONE + "/retry", response_model=WebhookDeliveryResource)
-@requires(Permission.MANAGE, Permission.VIEW)
+@requires(Permission.MANAGE, Permission.VIEW, large=("payload", "attemptList"))
 async def retry_webhook_delivery(
     webhook_delivery_id: WebhookDeliveryId, call: PlatformCall
 ) -> Response:
     """Send a delivery again, whatever its state, with the same webhook id.
 
     A delivery that waits for its retry is due at once; one that is being sent is not changed. After
-    100 attempts it is a `CONFLICT`. The response shows the payload, hence the permission `VIEW`.
+    100 attempts it is a `CONFLICT`. The response shows the payload, hence the permission `VIEW`; a
+    repetition with the same `Idempotency-Key` has neither the payload nor the attempts.
     """
     try:
         async with call.writing() as connection:
