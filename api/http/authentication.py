@@ -22,7 +22,7 @@ from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms import api_tokens
-from cardledger.ledger.platforms.api_tokens import StoredToken
+from cardledger.ledger.platforms.api_tokens import ProvenToken, StoredToken
 from cardledger.ledger.platforms.scopes import Permission, Token
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.secret_hashes import AGENT_TOKEN, Rehash
@@ -104,6 +104,13 @@ class Authenticator:
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
         """Return the token that the `Authorization` header values present.
 
+        Raises: as `proven`.
+        """
+        return (await self.proven(authorization, address=address)).token
+
+    async def proven(self, authorization: Sequence[str], *, address: str = "") -> ProvenToken:
+        """Return the token that the `Authorization` header values present, with their proof.
+
         Raises: ApiError UNAUTHORIZED; FORBIDDEN from an address that the token does not allow;
         RATE_LIMITED after too many failures.
         """
@@ -121,7 +128,7 @@ class Authenticator:
             token = self._within_limits(stored.token, address, at)
             if self._keys.is_rotating and (rehash := stored.replacement(presented)):
                 self._outdated(rehash)
-            return token
+            return ProvenToken(token=token, proof=lambda found, at: found.proves(presented, at))
         self._proven.pop(presented.digest, None)  # Revoked: its owner takes turns like a stranger.
         await self.count_failure(address, credential=None if stored is None else client_id)
         raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
@@ -142,8 +149,8 @@ class Authenticator:
 
     async def session_token(
         self, client_id: str, stamp: bytes, *, address: str = ""
-    ) -> Token | None:
-        """Return the token of a session that began with `stamp`.
+    ) -> ProvenToken | None:
+        """Return the token of a session that began with `stamp`, with that as its proof.
 
         None once the token was deleted or has expired, or its secret was replaced.
         Raises: ApiError FORBIDDEN from an address that the token does not allow.
@@ -152,7 +159,8 @@ class Authenticator:
         at = self._clock()
         if stored is None or not stored.has_stamp(stamp, at) or stored.token.limits.is_expired(at):
             return None
-        return self._within_limits(stored.token, address, at)
+        token = self._within_limits(stored.token, address, at)
+        return ProvenToken(token=token, proof=lambda found, at: found.has_stamp(stamp, at))
 
     async def _current(self, client_id: str, address: str, presented: bytes) -> StoredToken | None:
         stored, until = self._stored.get(client_id, (None, 0.0))

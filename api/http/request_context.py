@@ -33,6 +33,7 @@ from cardledger.ledger.customers.documents.store import DocumentStore
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.platforms.api_tokens import ProvenToken
 from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters, CodeSender
 from cardledger.ledger.quotes.funding import Instructions
@@ -282,7 +283,12 @@ class RequestContext(ABC):
 class PlatformContext(RequestContext):
     """One request of a platform."""
 
-    token: Token
+    proven: ProvenToken
+
+    @property
+    def token(self) -> Token:
+        """The caller's token, as this process may have known it for seconds."""
+        return self.proven.token
 
     @property
     @override
@@ -313,10 +319,11 @@ class PlatformContext(RequestContext):
     async def giving_access(self) -> AsyncIterator[AsyncConnection]:
         """Yield the connection of `writing`, to make what gives access and outlives the token.
 
-        Raises: RevokedTokenError when the token has been deleted, as another process may not know.
+        Raises: RevokedTokenError when the token has been deleted, or the caller's secret replaced,
+        as this process may not know.
         """
         async with self.writing() as connection:
-            await api_tokens.keep(connection, self.token)
+            await api_tokens.keep(connection, self.proven, at=self.now())
             yield connection
 
 

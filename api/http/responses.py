@@ -62,12 +62,13 @@ def granting() -> Iterator[None]:
     """Answer 403 when the block would grant more than the caller's token has.
 
     Raises: ApiError FORBIDDEN with `details.missingPermissions`, or `details.reason`; UNAUTHORIZED
-    when the token has been deleted meanwhile.
+    when the token has been deleted meanwhile, or the caller's secret replaced.
     """
     try:
         yield
     except RevokedTokenError:
-        raise ApiError(Code.UNAUTHORIZED, "The token has been deleted.") from None
+        message = "The token has been deleted, or its secret replaced."
+        raise ApiError(Code.UNAUTHORIZED, message) from None
     except LimitsExceededError:
         message = "A token grants no access beyond its own expiresAt and allowedAddresses."
         details = {"reason": "LIMITS_EXCEEDED"}

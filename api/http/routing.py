@@ -53,7 +53,8 @@ from cardledger.api.http.request_context import (
 )
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
-from cardledger.ledger.platforms.scopes import Permission, Token
+from cardledger.ledger.platforms.api_tokens import ProvenToken
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 64 * 1024
@@ -107,10 +108,10 @@ def requires(  # noqa: PLR0913 - what an operation declares
     """
 
     async def admit(request: Request) -> PlatformContext:
-        token = await token_of(request)
+        proven = await token_of(request)
         for permission in permissions:
-            require(token, permission)
-        return PlatformContext(services=services_of(request), token=token)
+            require(proven.token, permission)
+        return PlatformContext(services=services_of(request), proven=proven)
 
     needs = tuple(permission.value for permission in permissions)
     return declare(
@@ -294,18 +295,18 @@ def slot_of(request: Request, work: Work) -> AbstractAsyncContextManager[None]:
     return call.services.slots.take(call.platform_id, call.kind, work)
 
 
-async def token_of(request: Request) -> Token:
+async def token_of(request: Request) -> ProvenToken:
     """Return the token of the caller, and count the request against its platform's rate limit.
 
     Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
     """
     services = services_of(request)
-    token: Token | None = request.scope.get(SESSION_TOKEN)
-    if token is None:
+    proven: ProvenToken | None = request.scope.get(SESSION_TOKEN)
+    if proven is None:
         authorization = request.headers.getlist("authorization")
-        token = await services.authenticator.token(authorization, address=address_of(request))
-    services.limits.admit(REQUESTS, str(token.platform_id))
-    return token
+        proven = await services.authenticator.proven(authorization, address=address_of(request))
+    services.limits.admit(REQUESTS, str(proven.token.platform_id))
+    return proven
 
 
 async def agent_of(request: Request) -> Agent:

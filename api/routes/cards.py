@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, public_root
-from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
@@ -185,15 +185,16 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
         raise NotConnectedError("card issuer")
     root = public_root(request)
     try:
-        async with call.writing() as connection:
-            reveal = await reveals.create(
-                connection,
-                platform_id=call.platform_id,
-                card_id=card_id,
-                api_token_id=call.token.id,
-                keys=call.keys,
-                at=call.now(),
-            )
+        with granting():
+            async with call.giving_access() as connection:
+                reveal = await reveals.create(
+                    connection,
+                    platform_id=call.platform_id,
+                    card_id=card_id,
+                    api_token_id=call.token.id,
+                    keys=call.keys,
+                    at=call.now(),
+                )
     except reveals.NotRevealableError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
     if reveal is None:

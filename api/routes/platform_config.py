@@ -78,7 +78,7 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     async with call.writing() as connection:
         if endpoint is not None:
             with granting():
-                await api_tokens.keep(connection, call.token)
+                await api_tokens.keep(connection, call.proven, at=call.now())
         try:
             changed = await platforms.configure(
                 connection, call.platform_id, settings, at=call.now()

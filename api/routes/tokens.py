@@ -48,7 +48,7 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
                 keys=call.keys,
                 at=call.now(),
                 limits=limits,
-                granted_by=call.token,
+                granted_by=call.proven,
             )
     return _secret(resource_response(created, CREATED))
 
@@ -108,7 +108,7 @@ async def rotate_token_secret(
             rotated = await api_tokens.rotate_secret(
                 connection,
                 token_id=token_id,
-                rotated_by=call.token,
+                rotated_by=call.proven,
                 keys=call.keys,
                 overlap=timedelta(hours=body.overlap_hours),
                 at=call.now(),

@@ -1,14 +1,14 @@
 """API tokens: credentials of platforms, with permissions."""
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Final
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.platforms.scopes import NO_LIMITS, Limits, Permission, Token
@@ -87,6 +87,21 @@ class StoredToken:
         return Rehash(TOKEN_SECRET, self.token.id, self.secret_hash, presented.digest)
 
 
+Proof = Callable[[StoredToken, datetime], bool]
+"""Returns whether a caller's secret, or the stamp of its session, counts for a token at a time.
+
+Not a hash that was equal: the rotation of a server key replaces hashes of the same secret.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenToken:
+    """The token of a caller, as a process may remember it for seconds, and the caller's proof."""
+
+    token: Token
+    proof: Proof
+
+
 def _stamp(secret_hash: bytes) -> bytes:
     return sha256(b"stamp" + secret_hash).digest()[:_STAMP_BYTES]
 
@@ -110,7 +125,7 @@ _TOKEN: Final = select(
 
 
 class RevokedTokenError(Exception):
-    """The token that gives access, to itself or to others, has been deleted."""
+    """The token that gives access has been deleted, or the secret of its caller replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +173,11 @@ async def issue(  # noqa: PLR0913 - each by name
     keys: KeyRing,
     at: datetime,
     limits: Limits = NO_LIMITS,
-    granted_by: Token | None = None,
+    granted_by: ProvenToken | None = None,
 ) -> TokenResource:
     """Create a token; only this result contains its secret.
 
-    Raises: CapReachedError; RevokedTokenError when the token that grants it is gone.
+    Raises: CapReachedError; RevokedTokenError when the token that grants it is not proven any more.
     """
     await caps.check(
         connection,
@@ -172,7 +187,7 @@ async def issue(  # noqa: PLR0913 - each by name
         noun="API tokens",
     )
     if granted_by is not None:
-        await _check_not_revoked(connection, granted_by)
+        await _check_not_revoked(connection, granted_by, at)
     granted = [Permission(permission) for permission in permissions]
     # Prefixes, by which scanners for leaked secrets recognize a token.
     client_id = f"clid_{secrets.token_hex(12)}"
@@ -200,7 +215,7 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     token_id: Id,
-    rotated_by: Token,
+    rotated_by: ProvenToken,
     keys: KeyRing,
     overlap: timedelta,
     at: datetime,
@@ -213,10 +228,11 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
     for lost: the secret before it goes on counting.
     Raises: GrantExceededError, LimitsExceededError, RevokedTokenError.
     """
-    await caps.lock(connection, tables.api_tokens, rotated_by.platform_id)
-    await _check_not_revoked(connection, rotated_by)
+    rotating = rotated_by.token
+    await caps.lock(connection, tables.api_tokens, rotating.platform_id)
+    await _check_not_revoked(connection, rotated_by, at)
     columns = tables.api_tokens.c
-    is_this = columns.id == token_id, columns.platform_id == rotated_by.platform_id
+    is_this = columns.id == token_id, columns.platform_id == rotating.platform_id
     rows = await connection.execute(
         _TOKEN.add_columns(
             columns.secret_hash, columns.former_secret_hash, columns.former_secret_until
@@ -227,7 +243,7 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
     row = rows.one_or_none()
     if row is None:
         return None
-    rotated_by.check_grant(_permissions(row), _limits(row))
+    rotating.check_grant(_permissions(row), _limits(row))
     is_lost = (
         row.former_secret_until is not None
         and row.former_secret_until > at
@@ -249,28 +265,29 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
     return _render(changed.one(), client_secret)
 
 
-async def _check_not_revoked(connection: AsyncConnection, token: Token) -> None:
-    """Check that `token`, which API processes may keep for seconds, still exists.
+async def _check_not_revoked(
+    connection: AsyncConnection, proven: ProvenToken, at: datetime
+) -> None:
+    """Check that the token still exists and that its caller's secret counts at `at`.
 
-    The caller has locked the tokens of the platform: it is not deleted until the caller's end.
+    The caller has locked the tokens of the platform: neither changes until the caller's end.
     Raises: RevokedTokenError.
     """
-    columns = tables.api_tokens.c
-    found = await connection.execute(select(columns.id).where(columns.id == token.id))
-    if found.first() is None:
+    stored = await _find(connection, tables.api_tokens.c.id == proven.token.id)
+    if stored is None or not proven.proof(stored, at):
         raise RevokedTokenError
 
 
-async def keep(connection: AsyncConnection, token: Token) -> None:
-    """Let `token`, which API processes may remember for seconds, not be deleted until the end.
+async def keep(connection: AsyncConnection, proven: ProvenToken, *, at: datetime) -> None:
+    """Let the token be neither deleted nor rotated until the end of the database transaction.
 
-    For what gives access and outlives the token: once its deletion is committed, none is made.
-    Others may do so at the same time. No lock of the row: of those, any number in turn would keep
-    a deletion waiting.
-    Raises: RevokedTokenError when it is deleted.
+    For what gives access and outlives the token: once its deletion is committed, or a rotation that
+    ends the secret of its caller, none is made. Others may do so at the same time. No lock of the
+    row: of those, any number in turn would keep a deletion waiting.
+    Raises: RevokedTokenError when that is committed.
     """
-    await caps.lock_shared(connection, tables.api_tokens, token.platform_id)
-    await _check_not_revoked(connection, token)
+    await caps.lock_shared(connection, tables.api_tokens, proven.token.platform_id)
+    await _check_not_revoked(connection, proven, at)
 
 
 async def record_uses(connection: AsyncConnection, uses: Mapping[Id, datetime]) -> None:
@@ -433,6 +450,10 @@ async def find(connection: AsyncConnection, client_id: str) -> StoredToken | Non
     """Return the token of `client_id`, or None when there is no such token."""
     if not client_id.isascii() or not client_id.isprintable() or len(client_id) > _MAX_CLIENT_ID:
         return None  # Never issued; and PostgreSQL does not accept U+0000 in text.
+    return await _find(connection, tables.api_tokens.c.client_id == client_id)
+
+
+async def _find(connection: AsyncConnection, is_this: ColumnElement[bool]) -> StoredToken | None:
     columns = tables.api_tokens.c
     rows = await connection.execute(
         select(
@@ -445,7 +466,7 @@ async def find(connection: AsyncConnection, client_id: str) -> StoredToken | Non
             columns.secret_hash,
             columns.former_secret_hash,
             columns.former_secret_until,
-        ).where(columns.client_id == client_id)
+        ).where(is_this)
     )
     row = rows.one_or_none()
     if row is None:

@@ -16,13 +16,11 @@ from structlog.testing import capture_logs
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
-from cardledger.api.http import authentication
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
-    AGENT_POLICY,
     ALL,
     Api,
     Tenant,
@@ -194,35 +192,6 @@ def test_a_deleted_token_is_refused_on_every_server(own: Api, api_config: ApiCon
         eventually(lambda: far.get("/config").status_code == 401)
     refused(own.get(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
     refused(own.delete(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
-
-
-def test_a_deleted_token_gives_no_access_on_a_server_that_does_not_know_yet(
-    own: Api, api_config: ApiConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authentication, "_CACHE_TTL_S", 3600.0)
-    customer, hook = own.customer()["id"], {"url": "http://127.0.0.1:9/"}
-    agent = own.agent(customer)["agent"]["id"]
-    endpoint = made(own.post("/webhooks/endpoints", hook | {"state": "DISABLED"}))["id"]
-    held = token(own, *ALL)
-    with server(api_config) as elsewhere, cardholder(own, held, elsewhere) as far:
-        ok(far.get("/config"))
-        assert own.delete(f"/tokens/{held['id']}").status_code == 204
-
-        ok(far.get("/config"))
-        attempts = [
-            far.post("/agents", {"name": "x", "customerId": customer, "policy": AGENT_POLICY}),
-            far.post(f"/agents/{agent}/device-codes", {}),
-            far.patch(f"/agents/{agent}", {"isPaused": False}),
-            far.patch(f"/agents/{agent}/policy", {"permissions": ["VIEW_TRANSACTIONS"]}),
-            far.post("/webhooks/endpoints", hook),
-            far.patch(f"/webhooks/endpoints/{endpoint}", hook),
-            far.post(f"/webhooks/endpoints/{endpoint}/rotate-secret", {}),
-            far.patch("/config", {"webhookEndpoint": hook["url"]}),
-        ]
-
-    for attempt in attempts:
-        refused(attempt, 401, "UNAUTHORIZED")
-    assert len(ok(own.get("/agents"))["data"]) == 1
 
 
 def test_a_token_cannot_delete_itself(own: Api) -> None:

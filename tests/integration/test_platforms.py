@@ -20,11 +20,16 @@ from cardledger.ledger.platforms import api_tokens as tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission, Token
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets import secret_hashes
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError, ServerKey
 from cardledger.ledger.storage.secrets.sealed_columns import SIGNING_KEY
 from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.tokens import TokenResource
 
-KEYS = KeyRing("a secret key that only tests use, long enough")
+SECRET = "a secret key that only tests use, long enough"
+KEYS = KeyRing(SECRET)
+NOW = datetime.now(UTC)
 
 Result = TypeVar("Result")
 
@@ -137,9 +142,7 @@ def test_what_a_token_is_making_is_there_when_its_deletion_is_over(
                 )
                 for name in ("thief", "other")
             ]
-        token = Token(
-            id=thief.id, platform_id=platform.id, permissions=frozenset({Permission.TOKENS})
-        )
+        token = proven(thief, platform.id)
 
         async def remove() -> None:
             async with engine.begin() as connection:
@@ -192,27 +195,109 @@ def test_a_token_is_not_deleted_while_it_gives_access(app_database_url: str) -> 
                 keys=KEYS,
                 at=datetime.now(UTC),
             )
-        thief = Token(
-            id=made.id, platform_id=platform.id, permissions=frozenset({Permission.AGENTS})
-        )
+        thief = proven(made, platform.id)
 
         async def delete() -> bool:
             async with engine.begin() as connection:
                 await connection.execute(text("SET LOCAL lock_timeout = '100ms'"))
-                return await tokens.delete(connection, platform_id=platform.id, token_id=thief.id)
+                return await tokens.delete(connection, platform_id=platform.id, token_id=made.id)
 
         async with engine.begin() as making, engine.begin() as another:
-            await tokens.keep(making, thief)
-            await tokens.keep(another, thief)  # They do not wait for each other.
+            await tokens.keep(making, thief, at=NOW)
+            await tokens.keep(another, thief, at=NOW)  # They do not wait for each other.
             with pytest.raises(OperationalError, match="lock timeout"):
                 await delete()
         assert await delete()
         async with engine.begin() as connection:
             with pytest.raises(tokens.RevokedTokenError):
-                await tokens.keep(connection, thief)
+                await tokens.keep(connection, thief, at=NOW)
         await engine.dispose()
 
     asyncio.run(run())
+
+
+def test_a_secret_gives_access_as_long_as_it_counts(app_database_url: str) -> None:
+    hour = timedelta(hours=1)
+
+    async def act(connection: AsyncConnection) -> list[bool]:
+        platform = await platforms.create(connection, name="Acme", keys=KEYS)
+        issued = await issue(connection, platform.id)
+        former = proven(issued, platform.id)
+        stored = await tokens.find(connection, issued.client_id)
+        assert stored is not None
+        stamp = stored.stamp
+        session = tokens.ProvenToken(
+            token=former.token, proof=lambda now, at: now.has_stamp(stamp, at)
+        )
+        rotating = proven(await issue(connection, platform.id), platform.id)
+
+        async def rotate(overlap: timedelta, at: datetime) -> tokens.ProvenToken:
+            rotated = await tokens.rotate_secret(
+                connection,
+                token_id=issued.id,
+                rotated_by=rotating,
+                keys=KEYS,
+                overlap=overlap,
+                at=at,
+            )
+            assert rotated is not None
+            return proven(rotated, platform.id)
+
+        second = await rotate(hour, NOW)
+        counted = [
+            await is_kept(connection, each, at)
+            for at in (NOW, NOW + hour)
+            for each in (second, former, session)
+        ]
+        third = await rotate(timedelta(0), NOW + hour)
+        return counted + [await is_kept(connection, each, NOW + hour) for each in (third, second)]
+
+    assert within(app_database_url, act) == [True, True, True, True, False, False, True, False]
+
+
+def test_a_secret_that_is_hashed_with_a_new_server_key_gives_access_all_the_same(
+    app_database_url: str,
+) -> None:
+    async def act(connection: AsyncConnection) -> bool:
+        platform = await platforms.create(connection, name="Acme", keys=KEYS)
+        issued = await issue(connection, platform.id)
+        rotating = KeyRing(ServerKey("another secret key that only tests use", former=(SECRET,)))
+        token = proven(issued, platform.id, rotating)
+        stored = await tokens.find(connection, issued.client_id)
+        assert stored is not None
+        assert issued.client_secret is not None
+        presented = tokens.presented(rotating, issued.client_id, issued.client_secret)
+        rehash = stored.replacement(presented)
+        assert rehash is not None
+        assert await secret_hashes.replace(connection, rehash)
+        return await is_kept(connection, token, NOW)
+
+    assert within(app_database_url, act)
+
+
+async def issue(connection: AsyncConnection, platform_id: Id) -> TokenResource:
+    return await tokens.issue(
+        connection, platform_id=platform_id, name="x", permissions=["TOKENS"], keys=KEYS, at=NOW
+    )
+
+
+def proven(issued: TokenResource, platform_id: Id, keys: KeyRing = KEYS) -> tokens.ProvenToken:
+    """Return the token of a caller who has presented the secret of `issued`."""
+    assert issued.client_secret is not None
+    presented = tokens.presented(keys, issued.client_id, issued.client_secret)
+    permissions = frozenset(map(Permission, issued.permissions))
+    return tokens.ProvenToken(
+        token=Token(id=issued.id, platform_id=platform_id, permissions=permissions),
+        proof=lambda stored, at: stored.proves(presented, at),
+    )
+
+
+async def is_kept(connection: AsyncConnection, token: tokens.ProvenToken, at: datetime) -> bool:
+    try:
+        await tokens.keep(connection, token, at=at)
+    except tokens.RevokedTokenError:
+        return False
+    return True
 
 
 _WAITING = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")

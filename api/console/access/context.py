@@ -68,20 +68,20 @@ async def context_of(request: Request) -> ConsoleContext:
     session = sessions.session_in(cookie, services.keys, at=services.clock())
     if session is None:
         raise NotLoggedInError
-    token = await services.authenticator.session_token(
+    proven = await services.authenticator.session_token(
         session.client_id, session.stamp, address=address_of(request)
     )
-    if token is None:
+    if proven is None:
         raise NotLoggedInError
     call = ConsoleContext(
         services=services,
-        token=token,
+        proven=proven,
         console=console_of(request),
         session=session,
         has_acted=cookies.has_acted(request),
     )
     request.state.call = call
-    services.limits.admit(REQUESTS, str(token.platform_id))
+    services.limits.admit(REQUESTS, str(call.platform_id))
     return call
 
 

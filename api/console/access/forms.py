@@ -254,5 +254,5 @@ def _scope(action: Action, method: str, path: str, content: bytes, key: str) -> 
         "client": outer["client"],
         "server": outer["server"],
         "state": {},
-        SESSION_TOKEN: action.call.token,
+        SESSION_TOKEN: action.call.proven,
     }

@@ -129,13 +129,13 @@ async def _begin(
     if stamp is None:
         return await _form(request, after, status=_UNAUTHORIZED, message=ended)
     session = sessions.begin(client_id, stamp, at=services.clock())
-    token = await services.authenticator.session_token(
+    proven = await services.authenticator.session_token(
         client_id, stamp, address=address_of(request)
     )
-    if token is None:
+    if proven is None:
         return await _form(request, after, status=_UNAUTHORIZED, message=ended)
-    require(token, Permission.VIEW)
-    _log.info("console session begun", caller=public_id("Token", token.id))
+    require(proven.token, Permission.VIEW)
+    _log.info("console session begun", caller=public_id("Token", proven.token.id))
     response = redirect(_own_path(after))
     value = sessions.cookie_of(session, services.keys)
     response.headers["Set-Cookie"] = cookies.session_cookie(

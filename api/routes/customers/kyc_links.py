@@ -8,7 +8,7 @@ from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import PlatformCall, public_root, services_of
-from cardledger.api.http.responses import CREATED, capped, resource_response
+from cardledger.api.http.responses import CREATED, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, public_router, requires
 from cardledger.api.http.strangers import looking_up
 from cardledger.api.routes import hosted_page
@@ -67,8 +67,8 @@ async def create_kyc_link(
     """
     root = public_root(request)
     try:
-        with capped():
-            async with call.writing() as connection:
+        with capped(), granting():
+            async with call.giving_access() as connection:
                 link = await kyc_links.create(
                     connection,
                     platform_id=call.platform_id,

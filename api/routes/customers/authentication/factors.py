@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.api.http.errors import invalid_field, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
-from cardledger.api.http.responses import resource_response
+from cardledger.api.http.responses import granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.customers.authentication.access import person_of
 from cardledger.api.routes.customers.authentication.refusals import refusal
@@ -80,14 +80,15 @@ async def create_sca_factor(
     one is 409, until `POST /sca/factors/reset` has taken it away; and one passkey: another one is
     409 `PASSKEY_ALREADY_ENROLLED`, until it is deleted.
     """
-    async with call.writing() as connection:
-        person, _ = await person_of(connection, call, query.customer_id)
-        platform = await platforms.get(connection, call.platform_id)
-        if body.type == "PASSKEY":
-            return await _begin_passkey(connection, call, person, platform.name)
-        made = await totp.enrol(
-            connection, person=person, issuer=platform.name, keys=call.keys, at=call.now()
-        )
+    with granting():
+        async with call.giving_access() as connection:
+            person, _ = await person_of(connection, call, query.customer_id)
+            platform = await platforms.get(connection, call.platform_id)
+            if body.type == "PASSKEY":
+                return await _begin_passkey(connection, call, person, platform.name)
+            made = await totp.enrol(
+                connection, person=person, issuer=platform.name, keys=call.keys, at=call.now()
+            )
     if isinstance(made, Refused):
         return refusal(made)
     return resource_response(made)
@@ -127,21 +128,22 @@ async def confirm_sca_factor(
     A recovery code takes the place of a code of the authenticator in one login. The sandbox accepts
     the code 123456 beside the authenticator's own.
     """
-    async with call.writing() as connection:
-        person, sender = await person_of(connection, call, query.customer_id)
-        if body.type == "PASSKEY":
-            return await _enrol_passkey(connection, call, person, body)
-        if body.secret is None or body.code is None:
-            raise invalid_field("secret" if body.secret is None else "code", "is required")
-        confirmed = await totp.confirm(
-            connection,
-            person=person,
-            secret=body.secret,
-            code=body.code,
-            keys=call.keys,
-            sender=sender,
-            at=call.now(),
-        )
+    with granting():
+        async with call.giving_access() as connection:
+            person, sender = await person_of(connection, call, query.customer_id)
+            if body.type == "PASSKEY":
+                return await _enrol_passkey(connection, call, person, body)
+            if body.secret is None or body.code is None:
+                raise invalid_field("secret" if body.secret is None else "code", "is required")
+            confirmed = await totp.confirm(
+                connection,
+                person=person,
+                secret=body.secret,
+                code=body.code,
+                keys=call.keys,
+                sender=sender,
+                at=call.now(),
+            )
     if isinstance(confirmed, Refused):
         return refusal(confirmed)
     return resource_response(TotpConfirmation(recovery_codes=confirmed))
