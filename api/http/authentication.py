@@ -34,7 +34,8 @@ _CACHE_LIMIT: Final = 10_000
 _AGENTS_LIMIT: Final = 50_000  # Those of five platforms, at about 200 bytes each.
 _LOOK_UPS: Final = 8  # Connections on which credentials are looked up.
 _LOOK_UPS_OF_AGENTS: Final = 4  # Of agents and device codes; the others are left to tokens.
-_LOOK_UPS_OF_ONE: Final = 2  # Of one credential, or of one address without a known one.
+_LOOK_UPS_OF_UNKNOWN: Final = 2  # Of credentials that have not succeeded before, together.
+_LOOK_UPS_OF_ONE: Final = 2  # Of one credential that has, or else of one address.
 _LOOK_UPS_OF_PLATFORM: Final = 2  # Of its agents whose tokens have succeeded before, together.
 _GUESSES: Final = 2  # Of callers from addresses over the limit on failures, together.
 
@@ -66,7 +67,8 @@ class Authenticator:
     by client id for a short time. Callers from an address over the limit take turns at the
     database, unless their credentials have succeeded before.
 
-    Agents are looked up for each request, so those of a platform take turns of their own.
+    Agents are looked up for each request, so those of a platform take turns of their own. Two at a
+    time are looked up of what has not succeeded before, whatever is guessed, and from anywhere.
     """
 
     def __init__(  # noqa: PLR0913 - each by name
@@ -94,11 +96,12 @@ class Authenticator:
         self._outdated: Final = outdated
         self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
         self._looking: Final[dict[str, Future[StoredToken | None]]] = {}
-        # Hashes of secrets that have succeeded; of agents with the platform.
+        # Hashes of secrets that have succeeded, and stamps of sessions; of agents, the platform.
         self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()
         self._proven_agents: Final[OrderedDict[bytes, Id]] = OrderedDict()
         self._look_ups: Final = asyncio.Semaphore(_LOOK_UPS)
         self._look_ups_of_agents: Final = asyncio.Semaphore(_LOOK_UPS_OF_AGENTS)
+        self._look_ups_of_unknown: Final = asyncio.Semaphore(_LOOK_UPS_OF_UNKNOWN)
         self._turns: Final = Turns()
 
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
@@ -155,9 +158,12 @@ class Authenticator:
         None once the token was deleted or has expired, or its secret was replaced.
         Raises: ApiError FORBIDDEN from an address that the token does not allow.
         """
+        # Its cookie is signed: the secret has succeeded, perhaps in another process.
+        remember(self._proven, stamp, None, limit=_CACHE_LIMIT)
         stored = await self._current(client_id, address, stamp)
         at = self._clock()
         if stored is None or not stored.has_stamp(stamp, at) or stored.token.limits.is_expired(at):
+            self._proven.pop(stamp, None)
             return None
         token = self._within_limits(stored.token, address, at)
         return ProvenToken(token=token, proof=lambda found, at: found.has_stamp(stamp, at))
@@ -250,7 +256,8 @@ class Authenticator:
         slots a request belongs to. When the address is over the limit on failures, or their id
         `credential`, if they have one, all such callers take turns together; those whose secret,
         with the hash `presented`, has succeeded before do not, and agents among them take turns
-        with those of their platform. Half of the connections are left to tokens.
+        with those of their platform. Half of the connections are left to tokens, and of the others
+        half to agents whose tokens have succeeded before.
         """
         async with self._connected(
             address, credential, presented, within=self._look_ups_of_agents
@@ -266,8 +273,10 @@ class Authenticator:
         *,
         within: AbstractAsyncContextManager[None] | None = None,
     ) -> AsyncIterator[AsyncConnection]:
+        is_known = presented in self._proven or presented in self._proven_agents
         async with (
             self._turns.take(self._turn_of(address, credential, presented), may_refuse=False),
+            nullcontext() if is_known else self._look_ups_of_unknown,
             within or nullcontext(),
             self._look_ups,
             self._engine.connect() as connection,
@@ -277,13 +286,16 @@ class Authenticator:
     def _turn_of(self, address: str, credential: str | None, presented: bytes) -> Turn:
         if (platform_id := self._proven_agents.get(presented)) is not None:
             return Turn(f"agents of {platform_id}", _LOOK_UPS_OF_PLATFORM)
-        is_guessing = presented not in self._proven and any(
+        if presented in self._proven:
+            return Turn(_counted_as(address, credential), _LOOK_UPS_OF_ONE)
+        is_guessing = any(
             self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
             for counted in {credential, None}
         )
         if is_guessing:
             return Turn("guesses", _GUESSES)
-        return Turn(_counted_as(address, credential), _LOOK_UPS_OF_ONE)
+        # Not by the id: with a new one each time, a stranger would never wait for a turn.
+        return Turn(_counted_as(address, None), _LOOK_UPS_OF_ONE)
 
     async def count_failure(self, address: str, *, credential: str | None) -> None:
         """Count wrong credentials by `credential`, the id in them; None: there is no such id.

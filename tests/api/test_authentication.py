@@ -112,6 +112,34 @@ def test_a_right_caller_does_not_wait_for_the_look_up_of_a_caller_who_may_be_gue
     assert asyncio.run(act()) == tenant.platform_id
 
 
+def test_a_session_does_not_wait_for_those_who_guess_at_the_secret_of_its_token(
+    app_database_url: str, redis_url: str
+) -> None:
+    tenant = new_tenant(app_database_url)
+
+    async def act() -> list[Id | None]:
+        engine = async_engine(app_database_url, pool_size=20)
+        limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
+        keys = KeyRing(SECRET_KEY)
+        stamp = await Authenticator(engine, keys, NO_LIMITS).session_stamp(
+            tenant.client_id, tenant.client_secret
+        )
+        assert stamp is not None
+        started = Authenticator(engine, keys, limits)  # Another process knows neither.
+        await started.count_failure("10.0.0.1", credential=tenant.client_id)
+        async with AsyncExitStack() as stack:
+            for _ in range(2):  # All turns of those who may be guessing.
+                turn = started.looking_up("10.0.0.1", tenant.client_id, b"")
+                _ = await stack.enter_async_context(turn)
+            async with asyncio.timeout(TIMEOUT_S):
+                session = await started.session_token(tenant.client_id, stamp)
+        ended = await started.session_token(tenant.client_id, bytes(len(stamp)))
+        await engine.dispose()
+        return [None if found is None else found.token.platform_id for found in (session, ended)]
+
+    assert asyncio.run(act()) == [tenant.platform_id, None]
+
+
 def test_after_a_look_up_that_fails_one_more_is_enough(app_database_url: str) -> None:
     tenant = new_tenant(app_database_url)
 
@@ -204,21 +232,23 @@ def test_callers_with_an_id_over_the_limit_take_turns_at_the_database(
 def test_callers_without_an_id_wait_for_no_id_called_none(
     app_database_url: str, redis_url: str
 ) -> None:
-    async def act() -> int:
+    async def act() -> list[str | None]:
         engine = async_engine(app_database_url, pool_size=20)
         limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
         authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
         await authenticator.count_failure("10.0.0.1", credential="None")
-        used = Connections(engine)
-        callers = (
-            authenticator.agent([f"Bearer of an earlier release {n}"], address=f"10.0.1.{n}")
-            for n in range(20)
-        )
-        await asyncio.gather(*callers, return_exceptions=True)
-        await engine.dispose()
-        return used.most
+        order: list[str | None] = []
 
-    assert asyncio.run(act()) > 2
+        async def guess(credential: str | None) -> None:
+            async with authenticator.looking_up("10.0.0.2", credential, b"") as connection:
+                await connection.execute(text("SELECT pg_sleep(0.01)"))
+            order.append(credential)
+
+        await asyncio.gather(*(guess(credential) for credential in (*["None"] * 10, None)))
+        await engine.dispose()
+        return order
+
+    assert None in asyncio.run(act())[:4]  # Behind the two under way, not behind ten.
 
 
 def test_callers_from_an_address_over_the_limit_take_turns_at_the_database(
@@ -261,6 +291,7 @@ class HeldLookUps:
 
     tokens: frozenset[str]
     began: int = 0
+    order: list[str] = field(default_factory=list)  # In which they went on.
     free: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
@@ -274,6 +305,7 @@ class HeldLookUps:
             if token in self.tokens:
                 self.began += 1
                 await self.free.wait()
+            self.order.append(token)
             return await look_up(connection, token, presented)
 
         monkeypatch.setattr(agents, "authenticate", held)
@@ -281,6 +313,11 @@ class HeldLookUps:
             yield
         finally:
             self.free.set()
+
+    async def have_begun(self, count: int) -> None:
+        """Return once `count` look-ups are held."""
+        while self.began < count:  # noqa: ASYNC110 - of two tasks, in either order
+            await asyncio.sleep(0.01)
 
 
 def bearer(token: str) -> list[str]:
@@ -343,6 +380,54 @@ def test_agents_that_are_not_known_yet_leave_look_ups_to_tokens(
 
     assert 0 < began <= 4
     assert found == [tenant.platform_id] + [api.tenant.platform_id] * 12
+
+
+def test_agents_that_are_not_known_yet_leave_look_ups_to_those_that_are(
+    api: Api, other_platform: Api, app_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood, [known] = agents_of(api, 12), agents_of(other_platform, 1)
+
+    async def act() -> Id:
+        engine = async_engine(app_database_url, pool_size=20)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS)
+        await authenticator.agent(bearer(known))
+        look_ups = HeldLookUps(frozenset(flood))
+        async with look_ups.during(monkeypatch):
+            waiting = [
+                asyncio.create_task(authenticator.agent(bearer(token), address=f"10.0.0.{number}"))
+                for number, token in enumerate(flood)
+            ]
+            async with asyncio.timeout(TIMEOUT_S):
+                await look_ups.have_begun(2)
+                found = (await authenticator.agent(bearer(known))).platform_id
+        await asyncio.gather(*waiting)
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(act()) == other_platform.tenant.platform_id
+
+
+def test_new_ids_of_one_address_do_not_come_before_another_address(
+    api: Api, app_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *flood, other = agents_of(api, 12)
+
+    async def act() -> list[str]:
+        engine = async_engine(app_database_url, pool_size=20)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS)
+        look_ups = HeldLookUps(frozenset(flood))
+        async with look_ups.during(monkeypatch):
+            waiting = [
+                asyncio.create_task(authenticator.agent(bearer(token), address=address))
+                for token, address in (*((each, "10.0.0.1") for each in flood), (other, "10.0.0.2"))
+            ]
+            async with asyncio.timeout(TIMEOUT_S):
+                await look_ups.have_begun(2)
+        await asyncio.gather(*waiting)
+        await engine.dispose()
+        return look_ups.order
+
+    assert other in asyncio.run(act())[:4]  # Behind the two under way, not behind eleven.
 
 
 def test_agents_over_the_limit_of_their_platform_are_not_looked_up(
