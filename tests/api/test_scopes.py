@@ -344,10 +344,12 @@ def test_every_operation_that_shows_a_person_needs_the_permission_to_view() -> N
         for path, item in document()["paths"].items()
         for method, operation in item.items()
         if method != "servers"
-        and _response_of(operation) in {"Customer", "BeneficialOwner", "ExternalAccount"}
+        and _response_of(operation)
+        in {"Customer", "BeneficialOwner", "ExternalAccount", "Transaction", "AgentAction"}
     }
 
     assert {"PATCH /customers/{customerId}", "GET /customers/{customerId}"} < set(shown)
+    assert {"POST /transactions/{transactionId}/confirm"} < set(shown)
     for operation, [scheme, *_] in shown.items():
         assert "VIEW" in scheme.get("BasicAuth", ["VIEW"]), operation
 

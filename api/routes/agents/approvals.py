@@ -49,7 +49,7 @@ async def list_agent_approvals(
     response_model=AgentActionResource,
     responses=transactions.DECISION_ERRORS,
 )
-@requires(Permission.TRANSACT, waits=True)
+@requires(Permission.TRANSACT, Permission.VIEW, waits=True)
 async def approve_agent_action(
     agent_id: AgentId, action_id: AgentActionId, call: PlatformCall
 ) -> Response:
@@ -65,7 +65,7 @@ async def approve_agent_action(
     response_model=AgentActionResource,
     responses=transactions.DECISION_ERRORS,
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, Permission.VIEW)
 async def reject_agent_action(
     agent_id: AgentId,
     action_id: AgentActionId,

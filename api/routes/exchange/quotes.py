@@ -149,7 +149,7 @@ async def execute_quote(quote_id: QuoteId, call: PlatformCall) -> Response:
         Code.QUOTE_NOT_FOUND, Code.INVALID_CURRENCY, Code.INVALID_AMOUNT, Code.CONFLICT
     ),
 )
-@requires(Permission.TRANSACT, waits=True)
+@requires(Permission.TRANSACT, Permission.VIEW, waits=True)
 async def simulate_send(body: SandboxSend, call: PlatformCall) -> Response:
     """Pay a quote from outside, as its payment instructions say, and return its transaction."""
     with refusals():

@@ -1,4 +1,8 @@
-"""Steps of a payment that its platform takes: approve, reject, cancel, confirm the receipt."""
+"""Steps of a payment that its platform takes: approve, reject, cancel, confirm the receipt.
+
+They need the permission to view: the caller has named a transaction, and the response shows all
+that is known of its counterparty.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -46,7 +50,7 @@ _CANCELLABLE: Final = frozenset({Kind.OUT, Kind.IN})
         Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL, Code.MISSING_MANDATORY_USER_INFO
     ),
 )
-@requires(Permission.TRANSACT, waits=True)
+@requires(Permission.TRANSACT, Permission.VIEW, waits=True)
 async def approve_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: ApproveRequest | None = None
 ) -> Response:
@@ -66,7 +70,7 @@ async def approve_transaction(
     response_model=TransactionResource,
     responses=transactions.DECISION_ERRORS,
 )
-@requires(Permission.TRANSACT, waits=True)
+@requires(Permission.TRANSACT, Permission.VIEW, waits=True)
 async def reject_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: RejectRequest | None = None
 ) -> Response:
@@ -101,7 +105,7 @@ async def _send_cancellation(call: RequestContext, event: Mapping[str, Any]) -> 
     response_model=TransactionResource,
     responses=error_responses(Code.TRANSACTION_NOT_CANCELLABLE),
 )
-@requires(Permission.TRANSACT, send=_send_cancellation)
+@requires(Permission.TRANSACT, Permission.VIEW, send=_send_cancellation)
 async def cancel_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: CancelRequest | None = None
 ) -> Response:
@@ -128,7 +132,7 @@ async def cancel_transaction(
     "/transactions/{transaction_id}/confirm",
     response_model=TransactionResource,
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, Permission.VIEW)
 async def confirm_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: ConfirmRequest | None = None
 ) -> Response:
