@@ -7,10 +7,7 @@ copies it (`replays`). The body is rendered here, once: every attempt sends the 
 Source: docs/decisions/0043-webhook-tests.md
 """
 
-import heapq
-import itertools
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +23,7 @@ from cardledger.ledger.storage.ids import numbered_ids
 from cardledger.ledger.webhooks import outbox_claims
 from cardledger.ledger.webhooks.backlogs import Backlogs
 from cardledger.ledger.webhooks.deliveries import delivery_id
+from cardledger.ledger.webhooks.fan_out import Endpoint, FannedOut, fan_out
 from cardledger.ledger.webhooks.folds import Folds
 from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
 from cardledger.ledger.webhooks.outbox_claims import Row, Turns
@@ -36,6 +34,8 @@ from cardledger.schema.wire.webhooks.envelope import APPROVAL, WebhookType, enve
 _log = structlog.get_logger()
 
 _RENDER_RETRY_DELAY: Final = timedelta(minutes=1)
+
+_INSERT_SIZE: Final = 8 * 1024 * 1024  # Characters of bodies in one statement.
 
 
 class Dispatched(NamedTuple):
@@ -50,25 +50,13 @@ class Dispatched(NamedTuple):
     approvals: int = 0
 
 
-class _Endpoint(NamedTuple):
-    """The columns of an endpoint that decide what it receives."""
-
-    id: Id
-    platform_id: Id
-    event_types: list[str]
-    is_fifo: bool
-    is_enabled: bool
-    collects: bool  # Although it is disabled: a replay has named it (`replays.collect`).
-    is_default: bool
-
-
 class _Rendered(NamedTuple):
     """A row, its body and an endpoint that receives it; None: it is stored for replays."""
 
     id: Id
     row: Row
     body: str
-    endpoint: _Endpoint | None
+    endpoint: Endpoint | None
 
 
 _POSTPONE: Final = """
@@ -95,155 +83,43 @@ def dispatch(  # noqa: PLR0913 - what the process remembers, by name
     """Turn the oldest rows of the outbox into deliveries, at most `limit` of each.
 
     A platform with many endpoints takes more dispatches, not longer ones, and shares them with the
-    others. `turns`, `backlogs` and `folds` are what the process remembers of its dispatches. A row
-    that cannot be rendered stays in the outbox, is logged and counted, and is retried after a
-    minute behind all new rows, so that it delays no other row. The number of statements is the same
-    for 1 row and for 500, except where many events are folded: `folds` bounds these, and what they
-    do not suffice for keeps its place in the outbox. `DISPATCH_LOCK` lets one dispatcher run at a
-    time: a second one could overtake the first with the next event of a resource.
+    others. So does one with large webhooks: a delivery counts as one for each 16 KiB of its data. A
+    single row is dispatched however many that is, by several statements if need be; apart from that
+    their number is the same for 1 row and for 500, except where many events are folded: `folds`
+    bounds these, and what they do not suffice for keeps its place in the outbox. `turns`,
+    `backlogs` and `folds` are what the process remembers of its dispatches. A row that cannot be
+    rendered stays in the outbox, is logged and counted, and is retried after a minute behind all
+    new rows, so that it delays no other row. `DISPATCH_LOCK` lets one dispatcher run at a time: a
+    second one could overtake the first with the next event of a resource.
     """
     driver = driver_of(connection)
     turns, backlogs = turns or Turns(), backlogs or Backlogs()
-    claimed = outbox_claims.claim(driver, limit, at, in_turns=turns.take())
+    claimed, is_cut = outbox_claims.claim(driver, limit, at, in_turns=turns.take())
     if not claimed:
         turns.note((), (), has_more=False)
         return Dispatched(0, 0, has_more=False)
-    fanned_out = _fan_out(driver, claimed, limit, at, turns=turns, backlogs=backlogs)
+    fanned_out = fan_out(driver, claimed, limit, at, turns=turns, backlogs=backlogs)
     fanned_out, folded = _fold(driver, fanned_out, folds or Folds())
     rendered = _render([row for row, _ in fanned_out], folded)
     deliveries = list(_deliveries(fanned_out, rendered, at))
     done = [row for row, _ in fanned_out if row.id in rendered]
     postponed = [row for row, _ in fanned_out if row.id not in rendered]
+    if deliveries:
+        _insert(driver, deliveries, at)
     with driver.pipeline():
         if postponed:
             until = at + _RENDER_RETRY_DELAY
             driver.execute(_POSTPONE, {"until": until, **_keys(postponed)})
-        if deliveries:
-            _insert(driver, deliveries, at)
         if done:
             driver.execute(_DELETE_OUTBOX, _keys(done))
-    has_more = len(claimed) == limit or len(fanned_out) < len(claimed)
+    has_more = is_cut or len(fanned_out) < len(claimed)
     turns.note(claimed, [row for row, _ in fanned_out], has_more=has_more)
     approvals = sum(row.type == APPROVAL for row in done)
     return Dispatched(len(fanned_out), len(deliveries), has_more, approvals)
 
 
-def wants(event_types: Collection[str], kind: str) -> bool:
-    """Return whether `event_types` selects `kind`: by name, by `<GROUP>.*`, or by being empty."""
-    return not event_types or kind in event_types or f"{kind.partition('.')[0]}.*" in event_types
-
-
-_ENDPOINTS: Final = """
-    SELECT id, platform_id, event_types, mode = 'FIFO', state = 'ENABLED',
-        coalesce(collects_until > %(at)s, false), is_default
-    FROM webhook_endpoints
-    WHERE platform_id = ANY (%(platforms)s::uuid[]) AND deleted_at IS NULL ORDER BY platform_id, id
-"""
-
-
-_FannedOut = list[tuple[Row, list[_Endpoint | None]]]
-
-
-def _fan_out(  # noqa: PLR0913 - what the process remembers, by name
-    driver: psycopg.Connection[Any],
-    rows: Sequence[Row],
-    limit: int,
-    at: datetime,
-    *,
-    turns: Turns,
-    backlogs: Backlogs,
-) -> _FannedOut:
-    """Return the first of `rows` with their endpoints: one row, or more within `limit` deliveries.
-
-    An ordered delivery takes an advisory lock, and PostgreSQL has some thousands of locks in all.
-    Shape: as many deliveries of each platform, unless it has fewer; in the order of `rows`.
-    """
-    by_platform = _endpoints(driver, {row.platform_id for row in rows}, at)
-    endpoints = {platform: [one.id for one in own] for platform, own in by_platform.items()}
-    backlogs.look(driver, endpoints)
-    fanned_out: _FannedOut = []
-    size = 0
-    queues = _Queues(rows, turns)
-    while (row := queues.next()) is not None:
-        receivers = _receivers(by_platform[row.platform_id], row, backlogs)
-        size += len(receivers)
-        if fanned_out and size > limit:
-            break
-        fanned_out.append((row, receivers))
-        queues.note(row, len(receivers))
-        for endpoint in receivers:
-            if endpoint is not None:
-                backlogs.add(row.platform_id, endpoint.id)
-    return sorted(fanned_out, key=_key)
-
-
-def _key(fanned_out: tuple[Row, Sequence[_Endpoint | None]]) -> tuple[Id, Id]:
-    return fanned_out[0].id, fanned_out[0].customer_id
-
-
-def _endpoints(
-    driver: psycopg.Connection[Any], platforms: Collection[Id], at: datetime
-) -> dict[Id, list[_Endpoint]]:
-    """Return the endpoints of each of `platforms`."""
-    by_platform: dict[Id, list[_Endpoint]] = {platform: [] for platform in platforms}
-    arguments = {"platforms": list(platforms), "at": at}
-    with driver.cursor(binary=True) as cursor:
-        for columns in cursor.execute(_ENDPOINTS, arguments):
-            endpoint = _Endpoint._make(columns)
-            by_platform[endpoint.platform_id].append(endpoint)
-    return by_platform
-
-
-class _Queues:
-    """Rows by platform: next is the oldest of the platform with the fewest deliveries so far.
-
-    At first, of the one whose last dispatch is longest ago: a dispatch may have room for few.
-    """
-
-    def __init__(self, rows: Iterable[Row], turns: Turns) -> None:
-        self._rows: Final[dict[Id, deque[Row]]] = defaultdict(deque)
-        for row in rows:
-            self._rows[row.platform_id].append(row)
-        # Of platforms with as many, the one whose last turn is longest ago.
-        self._turn: Final = itertools.count()
-        longest_ago_first = sorted(self._rows, key=turns.last)
-        self._heap: Final = [(0, next(self._turn), platform) for platform in longest_ago_first]
-
-    def next(self) -> Row | None:
-        return self._rows[self._heap[0][2]][0] if self._heap else None
-
-    def note(self, row: Row, deliveries: int) -> None:
-        """Remove `row`, the next one, which has that many deliveries."""
-        size, _, platform = heapq.heappop(self._heap)
-        queue = self._rows[platform]
-        queue.popleft()
-        if queue:
-            heapq.heappush(self._heap, (size + deliveries, next(self._turn), row.platform_id))
-
-
-def _receivers(
-    endpoints: Sequence[_Endpoint], row: Row, backlogs: Backlogs
-) -> list[_Endpoint | None]:
-    """Return the endpoints that receive `row`; None among them: it is stored for replays."""
-    subscribers = [endpoint for endpoint in endpoints if _subscribes(endpoint, row)]
-    if row.type == WebhookType.TEST:
-        receivers: list[_Endpoint | None] = [one for one in subscribers if one.is_enabled]
-        return receivers if endpoints else [None]
-    receivers = [
-        endpoint
-        for endpoint in subscribers
-        if (endpoint.is_enabled or endpoint.collects)
-        and (
-            row.type == APPROVAL  # Its answer decides on a payment.
-            or backlogs.has_room(row.platform_id, endpoint.id)
-        )
-    ]
-    is_missed = len(receivers) < len(subscribers)
-    return [*receivers, None] if is_missed or not endpoints else receivers
-
-
 def _deliveries(
-    fanned_out: Sequence[tuple[Row, Sequence[_Endpoint | None]]],
+    fanned_out: Sequence[tuple[Row, Sequence[Endpoint | None]]],
     bodies: Mapping[Id, str],
     at: datetime,
 ) -> Iterator[_Rendered]:
@@ -254,16 +130,6 @@ def _deliveries(
             yield _Rendered(delivery_id(key, row.id, endpoint_id), row, bodies[row.id], endpoint)
 
 
-def _subscribes(endpoint: _Endpoint, row: Row) -> bool:
-    match row.type:
-        case WebhookType.TEST:
-            return endpoint.id == row.subject_id
-        case WebhookType.WEBHOOK_ENDPOINT_DISABLED if endpoint.id == row.subject_id:
-            return False  # The platform's other endpoints receive it.
-        case _:
-            return wants(endpoint.event_types, row.type)
-
-
 def _keys(rows: Sequence[Row]) -> dict[str, pg_arrays.Array]:
     return {
         "ids": pg_arrays.uuids([row.id for row in rows]),
@@ -272,8 +138,8 @@ def _keys(rows: Sequence[Row]) -> dict[str, pg_arrays.Array]:
 
 
 def _fold(
-    driver: psycopg.Connection[Any], fanned_out: _FannedOut, folds: Folds
-) -> tuple[_FannedOut, Mapping[history.Version, RollUp]]:
+    driver: psycopg.Connection[Any], fanned_out: FannedOut, folds: Folds
+) -> tuple[FannedOut, Mapping[history.Version, RollUp]]:
     """Return what can be rendered now, and the roll-ups for it.
 
     What waits for more events to be folded keeps what is behind it of its resource waiting, too.
@@ -289,7 +155,7 @@ def _fold(
     if not folded.later:
         return fanned_out, folded.roll_ups
     waiting: set[Id] = set()
-    ready: _FannedOut = []
+    ready: FannedOut = []
     for row, receivers in fanned_out:
         if row.subject_id in waiting or (row.subject_id, row.sequence) in folded.later:
             waiting.add(row.subject_id)
@@ -352,21 +218,57 @@ _INSERT: Final = """
 
 
 def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at: datetime) -> None:
+    """Store `deliveries`, in no pipeline.
+
+    In one, psycopg waits for the results before all is sent that the socket has not taken at once:
+    of several megabytes the rest would never be sent.
+    """
     first = _first_of_queues(deliveries)
     if first:
         lock_queues(driver, first)
+    deciding = _deciding(deliveries)
+    # The first of a queue is due unless something is stored in its queue by then, so it must not
+    # be in a later statement than those behind it.
+    in_order = sorted(deliveries, key=lambda delivery: not _is_first(delivery, first))
+    for part in _parts(in_order):
+        _insert_part(driver, part, at, first=first, deciding=deciding)
+
+
+def _parts(deliveries: Sequence[_Rendered]) -> Iterator[list[_Rendered]]:
+    """Yield `deliveries` in parts whose bodies have `_INSERT_SIZE` at most, or that are single."""
+    part: list[_Rendered] = []
+    size = 0
+    for delivery in deliveries:
+        size += len(delivery.body)
+        if part and size > _INSERT_SIZE:
+            yield part
+            part, size = [], len(delivery.body)
+        part.append(delivery)
+    yield part
+
+
+def _is_first(delivery: _Rendered, first: Mapping[Queue, Id]) -> bool:
+    """Return whether `delivery` is the first of its queue, as `_first_of_queues` says."""
+    _, row, _, endpoint = delivery
+    return endpoint is not None and first.get((endpoint.id, row.subject_id)) == row.id
+
+
+def _insert_part(
+    driver: psycopg.Connection[Any],
+    deliveries: Sequence[_Rendered],
+    at: datetime,
+    *,
+    first: Mapping[Queue, Id],
+    deciding: Mapping[Id, Id],
+) -> None:
     rows = [delivery.row for delivery in deliveries]
     endpoints = [delivery.endpoint for delivery in deliveries]
     pairs = list(zip(rows, endpoints, strict=True))
-    firsts = [
-        endpoint is not None and first.get((endpoint.id, row.subject_id)) == row.id
-        for row, endpoint in pairs
-    ]
+    firsts = [_is_first(delivery, first) for delivery in deliveries]
     positions = [
         queue_position(row.sequence, row.id) if endpoint and endpoint.is_fifo else None
         for row, endpoint in pairs
     ]
-    deciding = _deciding(deliveries)
     driver.execute(
         _INSERT,
         {

@@ -24,6 +24,9 @@ TURN_INTERVAL_S: Final = 0.25
 TURN_DEPTH: Final = 20_000
 """Webhooks in which a claim that takes turns looks for those of other platforms."""
 
+_STORED_LIMIT: Final = 1024 * 1024  # Octets of `data` as stored, which may be compressed.
+_TEXT_LIMIT: Final = 4 * 1024 * 1024  # As text, which is parsed.
+
 
 class Row(NamedTuple):
     """A row of the outbox."""
@@ -36,6 +39,14 @@ class Row(NamedTuple):
     sequence: int | None
     data: dict[str, Any] | None
     recorded_at: datetime
+    size: int  # Octets of `data` as text.
+
+
+class Claim(NamedTuple):
+    """Rows of the outbox by their ids, and whether it has more."""
+
+    rows: list[Row]
+    has_more: bool
 
 
 class Turns:
@@ -83,33 +94,51 @@ class Turns:
 _COLUMNS: Final = "id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at"
 
 # Postponed rows come last: enough of them would otherwise delay all new rows. The first half ends
-# before the second begins, so no row is locked that is not claimed.
+# before the second begins, so no row is locked that is not claimed, unless its data is too large to
+# be read with that of those before it. How large it is as text is known only once it is
+# decompressed, so first a bound on what is stored says of how many that is done. `before` is null
+# for the first row, which is claimed however large it is.
 _CLAIM: Final = f"""
-    SELECT * FROM (
-        {{fresh}}
-    ) fresh UNION ALL SELECT * FROM (
-        SELECT {_COLUMNS}
-        FROM outbox WHERE retry_at <= %(at)s
-        ORDER BY retry_at, id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-    ) postponed LIMIT %(limit)s
+    SELECT {_COLUMNS}, size, found FROM (
+        SELECT *, sum(size) OVER ({{before}}) AS before FROM (
+            SELECT *, coalesce(octet_length(data::text), 0) AS size FROM (
+                SELECT *, count(*) OVER () AS found,
+                    sum(pg_column_size(data)) OVER ({{before}}) AS stored_before
+                FROM (
+                    SELECT * FROM (
+                        {{fresh}}
+                    ) fresh UNION ALL SELECT * FROM (
+                        SELECT {_COLUMNS}
+                        FROM outbox WHERE retry_at <= %(at)s
+                        ORDER BY retry_at, id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+                    ) postponed LIMIT %(limit)s
+                ) locked
+            ) stored WHERE coalesce(stored_before, 0) < %(stored_limit)s
+        ) sized
+    ) summed WHERE coalesce(before, 0) < %(text_limit)s
 """
+_BEFORE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 _OLDEST: Final = _CLAIM.format(
+    before=_BEFORE,
     fresh=f"""
         SELECT {_COLUMNS} FROM outbox WHERE retry_at IS NULL
         ORDER BY id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-    """
+    """,
 )
 
-# Row by row, so that only those that are claimed are read whole and locked.
+# Row by row, so that only those that are claimed are read whole and locked. A row takes the places
+# of as many as it has kilobytes: what is large must not take the room of the others.
 _IN_TURNS: Final = _CLAIM.format(
+    before=_BEFORE,
     fresh=f"""
         SELECT o.* FROM (
             SELECT id, customer_id FROM (
-                SELECT id, customer_id, row_number() OVER (
-                    PARTITION BY platform_id ORDER BY id, customer_id) AS place
+                SELECT id, customer_id, coalesce(sum(1 + stored / 1024) OVER (
+                    PARTITION BY platform_id ORDER BY id, customer_id {_BEFORE}), 0) AS place
                 FROM (
-                    SELECT id, customer_id, platform_id FROM outbox WHERE retry_at IS NULL
+                    SELECT id, customer_id, platform_id, coalesce(pg_column_size(data), 0) AS stored
+                    FROM outbox WHERE retry_at IS NULL
                     ORDER BY id, customer_id LIMIT %(depth)s
                 ) oldest
             ) placed
@@ -119,16 +148,26 @@ _IN_TURNS: Final = _CLAIM.format(
             SELECT {_COLUMNS} FROM outbox
             WHERE id = chosen.id AND customer_id = chosen.customer_id FOR UPDATE SKIP LOCKED
         ) o
-    """
+    """,
 )
 
 
-def claim(
-    driver: psycopg.Connection[Any], limit: int, at: datetime, *, in_turns: bool
-) -> list[Row]:
-    """Wait for the turn to dispatch and lock rows of the outbox, at most `limit`, by their ids."""
-    values = {"limit": limit, "at": at, "depth": TURN_DEPTH}
+def claim(driver: psycopg.Connection[Any], limit: int, at: datetime, *, in_turns: bool) -> Claim:
+    """Wait for the turn to dispatch and lock rows of the outbox, at most `limit`.
+
+    And at most some megabytes of their data, or a single row.
+    """
+    values = {
+        "limit": limit,
+        "at": at,
+        "depth": TURN_DEPTH,
+        "stored_limit": _STORED_LIMIT,
+        "text_limit": _TEXT_LIMIT,
+    }
     with driver.pipeline(), driver.cursor(binary=True) as cursor:
         driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
         cursor.execute(_IN_TURNS if in_turns else _OLDEST, values)
-        return sorted(map(Row._make, cursor.fetchall()))
+        found = cursor.fetchall()
+    rows = sorted(Row._make(columns) for *columns, _ in found)
+    locked = found[0][-1] if found else 0
+    return Claim(rows, has_more=locked == limit or len(rows) < locked)

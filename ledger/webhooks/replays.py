@@ -6,9 +6,12 @@ a disabled endpoint makes what it has missed wait in order, until the endpoint i
 Source: docs/decisions/0018-webhook-ordering.md
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -31,6 +34,9 @@ from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 REPLAY_BATCH_SIZE: Final = 500
 """Deliveries that one database transaction makes due again."""
+
+_SIZE_LIMIT: Final = 8 * 1024 * 1024
+"""Octets of bodies that it copies, and that one statement copies."""
 
 RETRY_LIMIT: Final = 100
 """Attempts of a delivery after which it is not retried on request, nor replayed once delivered."""
@@ -84,6 +90,7 @@ class _Replayable(NamedTuple):
     sequence: int | None
     is_fifo: bool
     is_missed: bool  # To be copied: it has no endpoint of its own.
+    size: int = 0  # Octets that are copied.
 
 
 _COLUMNS: Final = """
@@ -113,7 +120,7 @@ async def retry(
     if row is None:
         return False
     *found, attempts = row
-    delivery = _Replayable._make(found)
+    delivery = _Replayable(*found)
     if delivery.endpoint_id is None:
         raise NoEndpointError
     if attempts >= RETRY_LIMIT:
@@ -139,7 +146,8 @@ _SCANNED: Final = """
 # endpoint. One that is disabled receives it only when the replay names it; one that did not exist
 # at the time, when the replay names it or it is the default endpoint.
 _MATCHING: Final = f"""
-    SELECT {_COLUMNS}, w.endpoint_id IS NULL
+    SELECT {_COLUMNS}, w.endpoint_id IS NULL,
+        CASE WHEN w.endpoint_id IS NULL THEN octet_length(w.body) ELSE 0 END
     FROM ({_SCANNED}) w
     JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
         AND (e.id = w.endpoint_id
@@ -173,6 +181,7 @@ async def replay(
 ) -> Replayed:
     """Make the next deliveries of `window` due again, at most `REPLAY_BATCH_SIZE` of them.
 
+    Fewer where copies are large; but all of a webhook that was missed.
     Deliveries that wait for a retry are due at once. What enabled endpoints and the named one have
     missed becomes deliveries. Tests are skipped, and what has had many attempts.
     """
@@ -183,15 +192,32 @@ async def replay(
     assert progress is not None
     scanned, last = progress
     matching = [_Replayable._make(row) for row in rows]
-    if len(matching) == REPLAY_BATCH_SIZE:
-        # The endpoints of the last delivery may not all be there, so it is left for the next batch.
-        matching = [one for one in matching if one.id != matching[-1].id] or matching
-        next_after: Id | None = matching[-1].id
+    batch = _first_of(matching)
+    if len(batch) < len(matching) or len(matching) == REPLAY_BATCH_SIZE:
+        next_after: Id | None = batch[-1].id
     else:
         next_after = last if scanned == _SCAN_BATCH_SIZE else None
-    due = [one for one in matching if not one.is_missed]
-    due += await _copy(driver, [one for one in matching if one.is_missed])
+    due = [one for one in batch if not one.is_missed]
+    due += await _copy(driver, [one for one in batch if one.is_missed])
     return Replayed(count=await _make_due(driver, due, at) if due else 0, after=next_after)
+
+
+def _first_of(matching: Sequence[_Replayable]) -> list[_Replayable]:
+    """Return the first of `matching` that are replayed together: all of an id, or none of it.
+
+    The endpoints of the last id may not all be there, so it is left for the next batch.
+    """
+    by_id = [list(of_id) for _, of_id in groupby(matching, key=attrgetter("id"))]
+    if len(matching) == REPLAY_BATCH_SIZE and len(by_id) > 1:
+        del by_id[-1]
+    batch: list[_Replayable] = []
+    size = 0
+    for of_id in by_id:
+        size += sum(one.size for one in of_id)
+        if batch and size > _SIZE_LIMIT:
+            break
+        batch += of_id
+    return batch
 
 
 def _arguments(
@@ -244,20 +270,27 @@ _COPY: Final = """
 async def _copy(
     driver: psycopg.AsyncConnection[Any], missed: Sequence[_Replayable]
 ) -> list[_Replayable]:
-    """Store `missed` for their endpoints; return those that had no delivery before."""
-    if not missed:
-        return []
-    copies = {delivery_id(one.id, one.webhook_id, one.endpoint_id): one for one in missed}
-    inserted = await driver.execute(
-        _COPY,
-        {
-            "ids": list(copies),
-            "sources": [one.id for one in copies.values()],
-            "customers": [one.customer_id for one in copies.values()],
-            "endpoints": [one.endpoint_id for one in copies.values()],
-        },
-    )
-    return [copies[key]._replace(id=key) for (key,) in await inserted.fetchall()]
+    """Store `missed` for their endpoints; return those that had no delivery before.
+
+    Of one webhook for very many endpoints by several statements: each has a limit of time.
+    """
+    copied: list[_Replayable] = []
+    rest = list(missed)
+    while rest:
+        count = max(bisect_right(list(accumulate(one.size for one in rest)), _SIZE_LIMIT), 1)
+        part, rest = rest[:count], rest[count:]
+        copies = {delivery_id(one.id, one.webhook_id, one.endpoint_id): one for one in part}
+        inserted = await driver.execute(
+            _COPY,
+            {
+                "ids": list(copies),
+                "sources": [one.id for one in copies.values()],
+                "customers": [one.customer_id for one in copies.values()],
+                "endpoints": [one.endpoint_id for one in copies.values()],
+            },
+        )
+        copied += [copies[key]._replace(id=key) for (key,) in await inserted.fetchall()]
+    return copied
 
 
 # A delivery that waits for its retry is due at once and keeps its attempts; an attempt under way is

@@ -15,25 +15,28 @@ PAGE: Final = 1_000
 """Deliveries that one statement looks at."""
 
 _ATTEMPTS: Final = 10_000  # Of the deliveries that one statement deletes, or of a single one.
+_OCTETS: Final = 64 * 1024 * 1024  # Of their bodies: large ones are kept in many rows each.
 
 FIRST: Final = Id(bytes(16))
 """Before the id of every delivery."""
 
 
 # Ids of deliveries begin with their time. Those that are still to be sent stay, however many: what
-# limits the statement is the number that it looks at, and that of their attempts: one that was
-# replayed has a hundred and more. A delivery that is being requested again is locked, and skipped;
-# so are those that another process deletes.
+# limits the statement is the number that it looks at, that of their attempts (one that was replayed
+# has a hundred and more) and the size of their bodies, which is known without reading them. A
+# delivery that is being requested again is locked, and skipped; so are those that another process
+# deletes.
 _DELETE: Final = text(
     """
     WITH looked_at AS MATERIALIZED (
-        SELECT id, customer_id, attempts FROM webhook_deliveries
+        SELECT id, customer_id, attempts, octet_length(body) AS octets FROM webhook_deliveries
         WHERE id > :after AND id < :before ORDER BY id LIMIT :page
     ), page AS MATERIALIZED (
         SELECT id, customer_id FROM (
-            SELECT id, customer_id, sum(attempts) OVER (ORDER BY id) - attempts AS attempts_before
+            SELECT id, customer_id, sum(attempts) OVER (ORDER BY id) - attempts AS attempts_before,
+                sum(octets) OVER (ORDER BY id) - octets AS octets_before
             FROM looked_at
-        ) summed WHERE attempts_before < :attempts
+        ) summed WHERE attempts_before < :attempts AND octets_before < :octets
     ), old AS (
         SELECT w.id, w.customer_id
         FROM page JOIN webhook_deliveries w ON w.id = page.id AND w.customer_id = page.customer_id
@@ -59,9 +62,16 @@ def delete_old(
     """Delete deliveries from before a time that are over, with their attempts.
 
     Of a `page` of deliveries, the next ones `after` an id: those before it are not read again. Of
-    fewer where they have many attempts. Returns the last id; None: there are no more.
+    fewer where they have many attempts or large bodies. Returns the last id; None: there are no
+    more.
     """
-    values = {"before": first_id_at(before), "after": after, "page": page, "attempts": _ATTEMPTS}
+    values = {
+        "before": first_id_at(before),
+        "after": after,
+        "page": page,
+        "attempts": _ATTEMPTS,
+        "octets": _OCTETS,
+    }
     rows = connection.execute(_DELETE, values).all()
     if not rows:
         return None

@@ -22,7 +22,7 @@ from cardledger.ledger.storage.secrets.sealed_columns import (
 )
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints, replays, signatures, signing_keys
-from cardledger.ledger.webhooks.dispatch import wants
+from cardledger.ledger.webhooks.fan_out import wants
 from cardledger.ledger.webhooks.ordering import LATER
 from cardledger.ledger.webhooks.replays import Window
 from cardledger.schema import tables

@@ -39,7 +39,7 @@ from cardledger.workers.webhooks.lane import Lane, LaneConfig
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
 DISPATCH_LIMIT: Final = 500
-"""Rows of the outbox that one database transaction dispatches."""
+"""Rows of the outbox that one database transaction dispatches; fewer after one that failed."""
 
 DISCARD_LIMIT: Final = 500
 """Deliveries of deleted endpoints that one database transaction ends."""
@@ -81,6 +81,7 @@ class Sender:
         self._turns: Final = Turns()
         self._backlogs: Final = Backlogs(waiting_limit)
         self._folds: Final = Folds()
+        self._dispatch_limit = DISPATCH_LIMIT
         self._disabler: Final = EndpointDisabler(engine, every_s=every_s)
         config = LaneConfig(
             name="webhooks",
@@ -177,16 +178,24 @@ class Sender:
         deadline.run(lambda: self._disabler.stop(deadline.left_s))
 
     def dispatch(self) -> Dispatched:
-        """Make deliveries of a batch of the outbox."""
+        """Make deliveries of a batch of the outbox.
+
+        After a failure, as when a statement took too long, half as many at most, down to one; after
+        a success twice as many.
+        """
+        limit = self._dispatch_limit
+        self._dispatch_limit = max(limit // 2, 1)
         with self._engine.begin() as connection:
-            return webhook_dispatch.dispatch(
+            dispatched = webhook_dispatch.dispatch(
                 connection,
-                limit=DISPATCH_LIMIT,
+                limit=limit,
                 at=self._clock(),
                 turns=self._turns,
                 backlogs=self._backlogs,
                 folds=self._folds,
             )
+        self._dispatch_limit = min(limit * 2, DISPATCH_LIMIT)
+        return dispatched
 
     def deliver(self) -> int:
         """Record finished attempts and start what is due; return how many were started."""
