@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from cardledger.api.fair_slots import Work
 from cardledger.api.http.idempotency import Prepare, Sender
 from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.common import Response as Resource
@@ -60,7 +61,8 @@ class Access:
     and then waits until a worker has decided what they say. `secrets` are the fields of its
     response, by paths such as `deviceCode.code`, that a repetition does not return, and `large`
     those that it does not return because they are not worth the disk: GET shows them. An endpoint
-    with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
+    with a `stream` reads the body and takes its slot itself, and has no idempotency key. `work` is
+    what a request does in its slot, if it is not what follows from the others. The query
     parameters in `lists` may be sent several times. With a `form` the body is a form instead of
     JSON. `prepare` asks systems outside before the database transaction of the request begins, and
     keeps in the context of the request what was answered.
@@ -72,6 +74,7 @@ class Access:
     prepare: Prepare | None = None
     send: Sender | None = None
     waits: bool = False
+    work: Work | None = None
     secrets: Sequence[str] = ()
     large: Sequence[str] = ()
     stream: EventStream | None = None

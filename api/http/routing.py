@@ -91,6 +91,7 @@ def requires(  # noqa: PLR0913 - what an operation declares
     *permissions: Permission,
     send: idempotency.Sender | None = None,
     waits: bool = False,
+    work: Work | None = None,
     secrets: Sequence[str] = (),
     large: Sequence[str] = (),
     stream: EventStream | None = None,
@@ -101,10 +102,11 @@ def requires(  # noqa: PLR0913 - what an operation declares
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
     `send` is for endpoints whose effect is an event, `waits` for those that wait for a worker
-    besides, `secrets` for those that return secrets, `large` for those that return what is too
-    large to be stored with each key, `stream` for those that take many events, `lists` for query
-    parameters that may be sent several times, `form` for those that take a file, `prepare` for
-    those that ask systems outside: see `operations.Access`.
+    besides, `work` for those whose event no worker decides, `secrets` for those that return
+    secrets, `large` for those that return what is too large to be stored with each key, `stream`
+    for those that take many events, `lists` for query parameters that may be sent several times,
+    `form` for those that take a file, `prepare` for those that ask systems outside: see
+    `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -121,6 +123,7 @@ def requires(  # noqa: PLR0913 - what an operation declares
             permissions=needs,
             send=send,
             waits=waits,
+            work=work,
             secrets=secrets,
             large=large,
             stream=stream,
@@ -232,6 +235,8 @@ def _work_of(route: Guarded) -> Work:
     if route.methods == {"GET"}:
         return Work.READ
     access = route.access
+    if access.work is not None:
+        return access.work
     return Work.EVENT if access.waits or access.send is not None else Work.WRITE
 
 

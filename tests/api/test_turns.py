@@ -124,6 +124,37 @@ def test_requests_that_wait_for_a_cap_leave_connections_to_other_platforms(
 
 
 @pytest.mark.parametrize("with_key", [False, True])
+def test_a_platform_has_one_replay_at_a_time(
+    url: str, tenant: Tenant, database_url: DatabaseUrl, *, with_key: bool
+) -> None:
+    endpoint = {"url": "https://hooks.example.com/", "state": "DISABLED"}
+    with Api(url, tenant) as api, ThreadPoolExecutor(REQUESTS) as pool:
+        body = {
+            "since": "2020-01-01T00:00:00Z",
+            "endpointId": made(api.post("/webhooks/endpoints", endpoint))["id"],
+        }
+
+        def replay() -> httpx2.Response:
+            headers = {"Idempotency-Key": str(uuid4())} if with_key else {}
+            return api.http.post("/webhooks/replay", json=body, headers=headers)
+
+        with psycopg.connect(database_url) as other_session:
+            other_session.execute(
+                "SELECT FROM webhook_endpoints WHERE platform_id = %s FOR UPDATE",
+                [tenant.platform_id],
+            )
+            pending = [pool.submit(replay) for _ in range(20)]
+
+            check_that_others_do_not_wait(database_url, url, pending, most=1)
+
+        answers = [request.result().status_code for request in pending]
+
+    # The first ones may have waited longer than a lock is waited for.
+    assert set(answers) <= {200, 503}
+    assert answers[-1] == 200
+
+
+@pytest.mark.parametrize("with_key", [False, True])
 def test_requests_with_one_device_code_leave_connections_to_others(
     url: str, tenant: Tenant, database_url: DatabaseUrl, *, with_key: bool
 ) -> None:

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.api.fair_slots import Work
 from cardledger.api.http import idempotency
 from cardledger.api.http.errors import ApiError, invalid_field, not_found, unavailable
+from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import Listing, resource_response
@@ -114,10 +117,23 @@ async def retry_webhook_delivery(
     return resource_response(delivery)
 
 
+async def _replay_again(call: RequestContext, event: Mapping[str, Any]) -> Response:
+    """Replay what `event` describes after a lost response."""
+    async with _turn(call):
+        await _check_room(call)
+        return await _replay(call, event)
+
+
+def _turn(call: RequestContext) -> AbstractAsyncContextManager[None]:
+    """Have one replay of a platform at a time: each counts, reads and locks many deliveries.
+
+    The others wait without a connection.
+    """
+    return call.services.turns.take(Turn(f"replays of {call.platform_id}", at_once=1))
+
+
 async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
-    """Replay what `event` describes; repeated after a lost response, it is replayed again."""
     body = WebhookReplay.model_validate(event["replay"])
-    await _check_room(call)
     if body.endpoint_id is not None and body.until is None:
         # Committed before anything is replayed: what is dispatched from now on waits behind it.
         async with call.writing() as connection:
@@ -189,7 +205,7 @@ async def _dispatch_under_way(call: RequestContext) -> str | None:
     response_model=WebhookReplayed,
     responses=error_responses(Code.REFERENCE_NOT_FOUND, Code.CONFLICT),
 )
-@requires(Permission.MANAGE, send=_replay)
+@requires(Permission.MANAGE, send=_replay_again, work=Work.WRITE)
 async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     """Send the deliveries of a time window again: all of them, or only the failed ones.
 
@@ -204,10 +220,11 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     """
     if body.until is not None and body.until < body.since:
         raise invalid_field("until", "must not be before since")
-    await _check_endpoint(call, body.endpoint_id)
-    await _check_room(call)
-    event = {"replay": body.model_dump(mode="json", by_alias=True)}
-    return await _replay(call, await idempotency.settle(call, event))
+    async with _turn(call):
+        await _check_endpoint(call, body.endpoint_id)
+        await _check_room(call)
+        event = {"replay": body.model_dump(mode="json", by_alias=True)}
+        return await _replay(call, await idempotency.settle(call, event))
 
 
 async def _check_endpoint(call: PlatformContext, endpoint_id: Id | None) -> None:
