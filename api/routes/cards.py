@@ -178,14 +178,14 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
     The page works for one minute, in the browser that shows the number first: at once in a frame,
-    elsewhere after a button, so link previews do not use it up. Every call returns a new URL. Calls
-    and views are recorded. 501 without an issuer.
+    elsewhere after a button, so link previews do not use it up. Every call returns a new URL; a
+    card has at most ten that have not expired. Calls and views are recorded. 501 without an issuer.
     """
     if call.services.adapters.issuer is None:
         raise NotConnectedError("card issuer")
     root = public_root(request)
     try:
-        with granting():
+        with capped(), granting():
             async with call.giving_access() as connection:
                 reveal = await reveals.create(
                     connection,

@@ -10,6 +10,8 @@ from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.storage import caps
+from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.secrets import owned_tokens
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema import tables
@@ -17,6 +19,10 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 
 LIFETIME: Final = timedelta(seconds=60)
+
+PAGE_LIMIT: Final = 10
+"""Pages of a card that have not expired, shown or not."""
+
 _HASH_BYTES: Final = 32
 _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 
@@ -74,7 +80,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     """Create a page with the number of a card; the API token is recorded and logged.
 
     None when the platform has no such card.
-    Raises: NotRevealableError when the card's state has no number to show.
+    Raises: NotRevealableError when the card's state has no number to show; CapReachedError.
     """
     columns = tables.cards.c
     rows = await connection.execute(
@@ -86,6 +92,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     if state not in _SHOWN:
         message = f"the card is {state}; only an ACTIVE or FROZEN card has a number to show"
         raise NotRevealableError(message)
+    await _check_cap(connection, card_id, at)
     reveal = Reveal(token=owned_tokens.new(card_id), expires_at=at + LIFETIME)
     await connection.execute(
         tables.card_reveals.insert().values(
@@ -98,6 +105,23 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     )
     _audit("card number requested", card_id, api_token_id, at)
     return reveal
+
+
+async def _check_cap(connection: AsyncConnection, card_id: Id, at: datetime) -> None:
+    """Check that the card has fewer than `PAGE_LIMIT` pages, before one more is created.
+
+    Each is a credential for its number, and its row is kept for more than a year.
+    Raises: CapReachedError.
+    """
+    await caps.lock(connection, tables.card_reveals, card_id)
+    pages = select(_REVEAL.card_id).where(_REVEAL.card_id == card_id, _REVEAL.expires_at > at)
+    counted = select(func.count()).select_from(pages.limit(PAGE_LIMIT).subquery())
+    if await connection.scalar(counted) == PAGE_LIMIT:
+        message = (
+            f"The card has {PAGE_LIMIT} pages with its number, the maximum; each expires after"
+            f" {LIFETIME.seconds} seconds."
+        )
+        raise CapReachedError(message, limit=PAGE_LIMIT)
 
 
 async def platform_of(connection: AsyncConnection, *, token: str, keys: KeyRing) -> Id | None:

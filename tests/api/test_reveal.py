@@ -20,14 +20,23 @@ from structlog.testing import capture_logs
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.middleware import shown
 from cardledger.api.routes.card_embed import card_section
-from cardledger.ledger.cards.reveals import RevealedCard
+from cardledger.ledger.cards.reveals import PAGE_LIMIT, RevealedCard
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.ports import CardNumber
 from cardledger.ledger.sandbox.card_numbers import number_of, passes_luhn
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema.ids import Id
-from tests.api.support import SECRET_KEY, WRONG_TOKENS, Api, new_tenant, ok, refused, server
+from tests.api.support import (
+    SECRET_KEY,
+    WRONG_TOKENS,
+    Api,
+    at_once,
+    new_tenant,
+    ok,
+    refused,
+    server,
+)
 
 KEYS = KeyRing(SECRET_KEY)
 
@@ -143,6 +152,22 @@ def test_a_page_that_is_too_old_is_gone(api: Api, database_url: str) -> None:
     assert {lifetime.total_seconds() for (lifetime,) in rows} == {60}
     assert page.status_code == 404
     assert_guarded(page)
+
+
+def test_a_card_has_so_many_pages_that_have_not_expired(api: Api, database_url: str) -> None:
+    card, other = api.active_card(balance=0), api.active_card(balance=0)
+    path = f"/cards/{card['id']}/reveal"
+
+    answers = at_once(PAGE_LIMIT + 4, lambda: api.http.post(path))
+
+    full = [answer for answer in answers if answer.status_code != 200]
+    assert len(full) == 4
+    for answer in full:
+        assert refused(answer, 409, "CONFLICT")["details"] == {"limit": PAGE_LIMIT}
+    reveal(api, other)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE card_reveals SET expires_at = created_at")
+    reveal(api, card)
 
 
 def test_a_card_closed_since_is_not_shown(api: Api) -> None:
