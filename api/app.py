@@ -29,6 +29,7 @@ from cardledger.api.health.examination import Examine
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import AGENT_REQUESTS, FAILURES, Authenticator
+from cardledger.api.http.code_deliveries import CodeDeliveries
 from cardledger.api.http.dispatch import Dispatch
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
@@ -309,7 +310,7 @@ async def _services(
     document_files = (
         DocumentStore(config.documents_dir, installation) if config.documents_dir else None
     )
-    outside = OutsideCalls()
+    outside, codes = OutsideCalls(), CodeDeliveries()
     client = Client(
         installation,
         config.redis_url,
@@ -362,6 +363,7 @@ async def _services(
                 uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),
                 document_limits=StorageLimits(bytes_of_platform=config.document_bytes),
                 outside=outside,
+                codes=codes,
                 document_files=document_files,
                 keys=keys,
                 authenticator=Authenticator(
@@ -392,6 +394,7 @@ async def _services(
             )
             await readiness.close()
     finally:
+        await codes.close()
         outside.close()
         if document_files is not None:
             document_files.close()

@@ -159,7 +159,10 @@ class CodeSender(Protocol):
         """Return a code of six digits that nothing predicts."""
 
     def send(self, channel: "Channel", address: str, code: str) -> None:
-        """Hand a code over for delivery to an e-mail address or a phone number."""
+        """Hand a code over for delivery to an e-mail address or a phone number.
+
+        Its challenge is committed. It is called in a thread, once, and no request waits for it.
+        """
 
     def accepts_as_totp(self, code: str) -> bool:
         """Return whether `code` counts as that of any authenticator: in a sandbox."""

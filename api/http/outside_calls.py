@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
@@ -30,35 +30,42 @@ _log = structlog.get_logger()
 class _OfPlatform:
     """The threads of one platform, and how many requests use them or wait for them."""
 
-    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(THREADS_OF_PLATFORM))
+    free: asyncio.Semaphore
     users: int = 0
 
 
 class OutsideCalls:
     """The threads of one event loop in which systems outside are called."""
 
-    def __init__(self, *, wait_s: float = _WAIT_S) -> None:
-        """Let a call wait for `wait_s` until a thread is free."""
+    def __init__(
+        self,
+        *,
+        threads: int = THREADS,
+        of_platform: int = THREADS_OF_PLATFORM,
+        name: str = "outside",
+        wait_s: float = _WAIT_S,
+    ) -> None:
+        """Call in `threads` threads, `of_platform` for one platform.
+
+        A call waits for `wait_s` until one is free. They are called `name`.
+        """
+        self._of_platform: Final = of_platform
         self._wait_s: Final = wait_s
-        self._threads: Final = ThreadPoolExecutor(THREADS, thread_name_prefix="outside")
-        self._free: Final = asyncio.Semaphore(THREADS)
+        self._threads: Final = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._free: Final = asyncio.Semaphore(threads)
         self._platforms: Final[dict[Id, _OfPlatform]] = {}
 
     def close(self) -> None:
         """Take no more calls, and wait for none."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def run(
-        self, platform_id: Id, call: Callable[[], Result], *, may_refuse: bool = True
-    ) -> Result:
+    async def run(self, platform_id: Id, call: Callable[[], Result]) -> Result:
         """Return what `call` returns, in a thread, for a platform.
 
-        What must be called, because its cause is committed, waits as long as it takes.
-        Raises: ApiError SERVICE_UNAVAILABLE where it `may_refuse` and no thread becomes free; what
-        `call` raises.
+        Raises: ApiError SERVICE_UNAVAILABLE when no thread becomes free; what `call` raises.
         """
         try:
-            async with asyncio.timeout(self._wait_s if may_refuse else None):
+            async with asyncio.timeout(self._wait_s):
                 release = await self._thread(platform_id)
         except TimeoutError:
             _log.error("systems outside do not answer", platform=str(platform_id))
@@ -78,7 +85,10 @@ class OutsideCalls:
     async def _thread(self, platform_id: Id) -> Callable[[], None]:
         """Wait for a thread, and for one of a platform before; return what gives both back."""
         with ExitStack() as held:
-            own = self._platforms.setdefault(platform_id, _OfPlatform())
+            own = self._platforms.get(platform_id)
+            if own is None:
+                own = _OfPlatform(asyncio.Semaphore(self._of_platform))
+                self._platforms[platform_id] = own
             own.users += 1
             held.callback(self._leave, platform_id, own)
             for free in (own.free, self._free):

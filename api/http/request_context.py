@@ -1,7 +1,8 @@
 """The context of a request: the services of this process and the authenticated caller."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from cardledger.api.exchange_offers import ExchangeOffers
 from cardledger.api.fair_slots import FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
+from cardledger.api.http.code_deliveries import CodeDeliveries
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
 from cardledger.api.http.outside_calls import OutsideCalls
 from cardledger.api.http.rate_limits import RateLimits
@@ -54,8 +56,6 @@ _AGENT_WRITERS: Final = 6  # Of all agents of a platform, which leave it its own
 _CODE_WRITERS: Final = 2
 
 
-Delivery = Callable[[], Awaitable[None]]
-
 Result = TypeVar("Result")
 
 
@@ -64,8 +64,9 @@ class CodesAfterCommit(CodeSender):
     """A sender of codes that notes what is to be sent, for after the commit."""
 
     sender: CodeSender
-    deliveries: list[Delivery]
-    outside: Callable[[Callable[[], None]], Awaitable[None]]
+    check: Callable[[], None]
+    """Raises: ApiError SERVICE_UNAVAILABLE when too many codes are on their way."""
+    codes: list[Callable[[], None]]
 
     @override
     def new_code(self) -> str:
@@ -73,8 +74,8 @@ class CodesAfterCommit(CodeSender):
 
     @override
     def send(self, channel: Channel, address: str, code: str) -> None:
-        send = partial(self.sender.send, channel, address, code)
-        self.deliveries.append(partial(self.outside, send))
+        self.check()
+        self.codes.append(partial(self.sender.send, channel, address, code))
 
     @override
     def accepts_as_totp(self, code: str) -> bool:
@@ -114,6 +115,7 @@ class Services:
     uploads: FilesInProgress
     document_limits: StorageLimits
     outside: OutsideCalls
+    codes: CodeDeliveries
     document_files: DocumentStore | None  # None: files are in PostgreSQL.
     customer_uploads: Wakeable
     keys: KeyRing
@@ -154,8 +156,10 @@ class RequestContext(ABC):
 
     services: Services
     attempt: Attempt | None = None
-    deliveries: list[Delivery] = field(default_factory=list)
-    """What is done once the rows of this request are committed: codes sent, files removed."""
+    codes: list[Callable[[], None]] = field(default_factory=list)
+    """What hands over the codes of this request, once their challenges are committed."""
+    outdated: list[FilePlace] = field(default_factory=list)
+    """Files that are removed once the rows that named them are gone."""
     prepared: list[Any] = field(default_factory=list)
     """What was made of the file of its form."""
     staged: list[StagedFile] = field(default_factory=list)
@@ -208,8 +212,8 @@ class RequestContext(ABC):
         sender = self.services.adapters.code_sender
         if sender is None:
             return None
-        run = partial(self.services.outside.run, self.platform_id, may_refuse=False)
-        return CodesAfterCommit(sender, self.deliveries, run)
+        check = partial(self.services.codes.check, self.platform_id)
+        return CodesAfterCommit(sender, check, self.codes)
 
     @property
     def keys(self) -> KeyRing:
@@ -249,9 +253,7 @@ class RequestContext(ABC):
 
     def remove_after_commit(self, files: Sequence[FilePlace]) -> None:
         """Remove files of documents once the rows that named them are gone."""
-        store = self.services.document_files
-        if files and store is not None:
-            self.deliveries.append(partial(store.remove, files))
+        self.outdated.extend(files)
 
     @asynccontextmanager
     async def begin(self, *, may_refuse: bool = True) -> AsyncIterator[AsyncConnection]:
@@ -261,15 +263,28 @@ class RequestContext(ABC):
         Raises: ApiError RATE_LIMITED when too many requests of the caller wait.
         """
         turn = self.services.turns.take(self.turn, may_refuse=may_refuse)
+        is_complete = False
         try:
             async with turn, self.services.platforms.writing(self.platform_id) as connection:
                 yield connection
-        except BaseException:
-            self.deliveries.clear()  # What was to follow has no cause.
+                is_complete = True
+        except BaseException as error:
+            if is_complete and isinstance(error, asyncio.CancelledError):
+                # It may be committed: a code without a challenge is useless, and does no harm.
+                self._send_codes()
+            self.codes.clear()  # What was to follow has no cause.
+            self.outdated.clear()
             raise
-        while self.deliveries:
-            # It may wait for a provider or a disk; nothing of the database is held any more.
-            await self.deliveries.pop(0)()
+        self._send_codes()
+        store = self.services.document_files
+        if self.outdated and store is not None:
+            # It waits for a disk; nothing of the database is held any more.
+            await store.remove(self.outdated)
+            self.outdated.clear()
+
+    def _send_codes(self) -> None:
+        while self.codes:
+            self.services.codes.start(self.platform_id, self.codes.pop(0))
 
     async def notify(self, *doorbells: Doorbell) -> None:
         """Ring `doorbells` after the rows of this request are committed."""

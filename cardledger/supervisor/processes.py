@@ -36,7 +36,7 @@ API_END_S: Final = 18.0
 """From a signal to the end of the API.
 
 Requests in progress have ten seconds of them, and the client of the workers five: it writes timeout
-reversals, and logs those that it cannot write.
+reversals, and logs those that it cannot write. Codes that are on their way to customers have two.
 """
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.

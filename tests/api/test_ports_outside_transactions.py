@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.api.http import code_deliveries
 from cardledger.api.http.outside_calls import THREADS_OF_PLATFORM, OutsideCalls
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.ports import SystemUnavailableError, UmaReceiver
@@ -78,7 +79,70 @@ def test_a_code_is_sent_after_the_commit_that_makes_it(
     answer = own.http.post(f"/customers/{customer['id']}/verify-email", headers=headers)
 
     assert answer.status_code == 204
-    assert seen == [(1, True)]
+    assert eventually(lambda: seen) == [(1, True)]
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_code_is_sent_while_institutions_hang(
+    own: Api, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    """It was dropped when its request had waited for ten seconds, and no repetition sent it."""
+    answers, asked, sent = threading.Event(), list[str](), list[object]()
+
+    def hanging(_: SandboxUmaNetwork, address: str) -> None:
+        asked.append(address)
+        assert answers.wait(TIMEOUT_S)
+
+    customer = own.customer(region="DE", email="a@example.com", phoneNumber="+4915112345678")
+    path = f"/customers/{customer['id']}/verify-email"
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+    payer = payer_of(own)
+    lookup = ok(own.get(f"/receiver/uma/{ELSEWHERE}"))["lookupId"]
+    to = {"destinationType": "UMA_ADDRESS", "umaAddress": ELSEWHERE}
+    monkeypatch.setattr(SandboxUmaNetwork, "find", hanging)
+    monkeypatch.setattr(SandboxCodeSender, "send", lambda *given: sent.append(given))
+    with ThreadPoolExecutor(THREADS_OF_PLATFORM) as pool:
+        try:
+            for _ in range(THREADS_OF_PLATFORM):
+                pool.submit(payer.asks, to, lookupId=lookup)
+            eventually(lambda: len(asked) == THREADS_OF_PLATFORM)
+            answer = own.http.post(path, headers=headers)
+            eventually(lambda: len(sent) == 1)
+        finally:
+            answers.set()
+
+    assert answer.status_code == 204
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_code_that_cannot_be_sent_is_refused_before_its_challenge_is_committed(
+    own: Api, monkeypatch: pytest.MonkeyPatch, *, has_key: bool
+) -> None:
+    answers, sent = threading.Event(), list[object]()
+
+    def hanging(*given: object) -> None:
+        assert answers.wait(TIMEOUT_S)
+        sent.append(given)
+
+    customer = own.customer(region="DE", email="a@example.com", phoneNumber="+4915112345678")
+    email, phone = (f"/customers/{customer['id']}/verify-{one}" for one in ("email", "phone"))
+    headers = {"Idempotency-Key": str(uuid4())} if has_key else {}
+    limit = code_deliveries.THREADS_OF_PLATFORM + 2
+    monkeypatch.setattr(code_deliveries, "WAITING_OF_PLATFORM", limit)
+    monkeypatch.setattr(SandboxCodeSender, "send", hanging)
+    try:
+        # No answer waits for the provider.
+        made_before = [own.post(email, None).status_code for _ in range(limit)]
+        # Of five that a contact gets in an hour, none is used up.
+        for _ in range(5):
+            refused(own.http.post(phone, headers=headers), 503, "SERVICE_UNAVAILABLE")
+    finally:
+        answers.set()
+    eventually(lambda: len(sent) == limit)
+    eventually(lambda: own.http.post(phone, headers=headers).status_code == 204)
+    eventually(lambda: len(sent) == limit + 1)
+
+    assert made_before == [204] * limit
 
 
 def test_no_code_is_sent_of_what_is_rolled_back(own: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +155,7 @@ def test_no_code_is_sent_of_what_is_rolled_back(own: Api, monkeypatch: pytest.Mo
         assert own.post(path, None).status_code == 204
 
     refused(own.post(path, None), 429, "RATE_LIMITED")
-    assert len(sent) == 5
+    assert eventually(lambda: len(sent) == 5)
 
 
 @pytest.mark.parametrize("has_key", [False, True])
@@ -253,11 +317,9 @@ def test_a_system_that_hangs_for_one_platform_keeps_nothing_else_waiting(
             assert answers.wait(TIMEOUT_S)
         return find(network, address)
 
-    async def noted(
-        outside: OutsideCalls, platform_id: Id, call: Callable[[], object], **options: bool
-    ) -> object:
+    async def noted(outside: OutsideCalls, platform_id: Id, call: Callable[[], object]) -> object:
         calls.append(platform_id)
-        return await run(outside, platform_id, call, **options)
+        return await run(outside, platform_id, call)
 
     payer, holder = payer_of(own), other_platform.customer()["id"]
     lookup = ok(own.get(f"/receiver/uma/{ELSEWHERE}"))["lookupId"]

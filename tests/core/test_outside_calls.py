@@ -93,21 +93,6 @@ def test_a_request_that_is_given_up_frees_no_thread_that_hangs() -> None:
     run(play, wait_s=0.05)
 
 
-def test_what_must_be_called_waits_for_its_turn() -> None:
-    async def play(calls: OutsideCalls, system: HangingSystem) -> None:
-        hanging = hang(calls, system, ADA)
-        await system.is_asked(THREADS_OF_PLATFORM)
-        last = asyncio.create_task(calls.run(ADA, lambda: "code", may_refuse=False))
-        await refused(calls.run(ADA, lambda: "more"))
-        assert not last.done()
-
-        system.may_answer.set()
-        assert await last == "code"
-        await asyncio.gather(*hanging)
-
-    run(play, wait_s=0.05)
-
-
 def test_some_platforms_together_have_all_threads() -> None:
     async def play(calls: OutsideCalls, system: HangingSystem) -> None:
         hanging = [
