@@ -34,7 +34,7 @@ _CACHE_LIMIT: Final = 10_000
 _AGENTS_LIMIT: Final = 50_000  # Those of five platforms, at about 200 bytes each.
 _LOOK_UPS: Final = 8  # Connections on which credentials are looked up.
 _LOOK_UPS_OF_AGENTS: Final = 4  # Of agents and device codes; the others are left to tokens.
-_LOOK_UPS_OF_UNKNOWN: Final = 2  # Of credentials that have not succeeded before, together.
+_LOOK_UPS_OF_UNKNOWN: Final = 2  # Of these, of what has not succeeded before.
 _LOOK_UPS_OF_ONE: Final = 2  # Of one credential that has, or else of one address.
 _LOOK_UPS_OF_PLATFORM: Final = 2  # Of its agents whose tokens have succeeded before, together.
 _GUESSES: Final = 2  # Of callers from addresses over the limit on failures, together.
@@ -67,8 +67,8 @@ class Authenticator:
     by client id for a short time. Callers from an address over the limit take turns at the
     database, unless their credentials have succeeded before.
 
-    Agents are looked up for each request, so those of a platform take turns of their own. Two at a
-    time are looked up of what has not succeeded before, whatever is guessed, and from anywhere.
+    Agents are looked up for each request, so those of a platform take turns of their own. Of agents
+    that have not succeeded before, two are looked up at a time.
     """
 
     def __init__(  # noqa: PLR0913 - each by name
@@ -185,7 +185,10 @@ class Authenticator:
             self._looking[client_id] = found
         stored = None
         try:
-            async with self._connected(address, client_id, presented) as connection:
+            async with (
+                self._turn(address, client_id, presented),
+                self._connected() as connection,
+            ):
                 stored = await api_tokens.find(connection, client_id)
             self._keep(client_id, stored, now + _CACHE_TTL_S)
         finally:
@@ -259,43 +262,39 @@ class Authenticator:
         with those of their platform. Half of the connections are left to tokens, and of the others
         half to agents whose tokens have succeeded before.
         """
-        async with self._connected(
-            address, credential, presented, within=self._look_ups_of_agents
-        ) as connection:
-            yield connection
-
-    @asynccontextmanager
-    async def _connected(
-        self,
-        address: str,
-        credential: str | None,
-        presented: bytes,
-        *,
-        within: AbstractAsyncContextManager[None] | None = None,
-    ) -> AsyncIterator[AsyncConnection]:
-        is_known = presented in self._proven or presented in self._proven_agents
+        is_known = presented in self._proven_agents
         async with (
-            self._turns.take(self._turn_of(address, credential, presented), may_refuse=False),
+            # Not by the id: with a new one each time, a stranger would never wait for a turn.
+            self._turn(address, credential, presented, by_id=is_known),
             nullcontext() if is_known else self._look_ups_of_unknown,
-            within or nullcontext(),
-            self._look_ups,
-            self._engine.connect() as connection,
+            self._look_ups_of_agents,
+            self._connected() as connection,
         ):
             yield connection
 
-    def _turn_of(self, address: str, credential: str | None, presented: bytes) -> Turn:
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+        async with self._look_ups, self._engine.connect() as connection:
+            yield connection
+
+    def _turn(
+        self, address: str, credential: str | None, presented: bytes, *, by_id: bool = True
+    ) -> AbstractAsyncContextManager[None]:
+        turn = self._turn_of(address, credential, presented, by_id=by_id)
+        return self._turns.take(turn, may_refuse=False)
+
+    def _turn_of(
+        self, address: str, credential: str | None, presented: bytes, *, by_id: bool
+    ) -> Turn:
         if (platform_id := self._proven_agents.get(presented)) is not None:
             return Turn(f"agents of {platform_id}", _LOOK_UPS_OF_PLATFORM)
-        if presented in self._proven:
-            return Turn(_counted_as(address, credential), _LOOK_UPS_OF_ONE)
-        is_guessing = any(
+        is_guessing = presented not in self._proven and any(
             self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
             for counted in {credential, None}
         )
         if is_guessing:
             return Turn("guesses", _GUESSES)
-        # Not by the id: with a new one each time, a stranger would never wait for a turn.
-        return Turn(_counted_as(address, None), _LOOK_UPS_OF_ONE)
+        return Turn(_counted_as(address, credential if by_id else None), _LOOK_UPS_OF_ONE)
 
     async def count_failure(self, address: str, *, credential: str | None) -> None:
         """Count wrong credentials by `credential`, the id in them; None: there is no such id.
