@@ -24,7 +24,12 @@ THREADS_OF_PLATFORM: Final = 2
 
 WAITING: Final = 400
 WAITING_OF_PLATFORM: Final = 100
-"""Codes that are on their way when no more are taken; those of requests in progress come on top."""
+"""Codes that are on their way when no more are taken; those of requests in progress come on top.
+
+A platform may have `FEW` whatever the others have: theirs keep it from none.
+"""
+
+FEW: Final = 2 * THREADS_OF_PLATFORM
 
 _END_S: Final = 2.0  # Of the time in which the process ends, for codes that are on their way.
 
@@ -51,8 +56,9 @@ class CodeDeliveries:
 
         Raises: ApiError SERVICE_UNAVAILABLE.
         """
-        is_full = self._waiting.total() >= WAITING
-        if is_full or self._waiting[platform_id] >= WAITING_OF_PLATFORM:
+        waiting = self._waiting[platform_id]
+        is_full = self._waiting.total() >= WAITING and waiting >= FEW
+        if is_full or waiting >= WAITING_OF_PLATFORM:
             _log.error("too many codes wait to be sent", platform=str(platform_id))
             message = "Too many codes wait to be sent; this one was not created. Retry later."
             raise unavailable(message)

@@ -1,6 +1,5 @@
 """The context of a request: the services of this process and the authenticated caller."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -268,8 +267,8 @@ class RequestContext(ABC):
             async with turn, self.services.platforms.writing(self.platform_id) as connection:
                 yield connection
                 is_complete = True
-        except BaseException as error:
-            if is_complete and isinstance(error, asyncio.CancelledError):
+        except BaseException:
+            if is_complete:
                 # It may be committed: a code without a challenge is useless, and does no harm.
                 self._send_codes()
             self.codes.clear()  # What was to follow has no cause.

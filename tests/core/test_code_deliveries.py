@@ -64,6 +64,7 @@ def test_a_platform_and_all_together_have_so_many_codes_on_their_way(
 ) -> None:
     monkeypatch.setattr(code_deliveries, "WAITING_OF_PLATFORM", 3)
     monkeypatch.setattr(code_deliveries, "WAITING", 5)
+    monkeypatch.setattr(code_deliveries, "FEW", 2)
 
     async def play(deliveries: CodeDeliveries, provider: Provider) -> None:
         codes = count()
@@ -73,7 +74,8 @@ def test_a_platform_and_all_together_have_so_many_codes_on_their_way(
         assert is_full(deliveries, ADA)
         assert not is_full(deliveries, BOB)
         deliveries.start(BOB, provider.sender(str(next(codes))))
-        assert is_full(deliveries, new_id())
+        assert is_full(deliveries, BOB)
+        assert not is_full(deliveries, new_id()), "the codes of others keep a platform from none"
 
         provider.may_answer.set()
         await deliveries.close()
