@@ -180,7 +180,7 @@ def without_fields(answer: Answer, paths: Sequence[str]) -> Answer:
     body = from_json(answer.body)
     for path in paths:
         *parents, name = path.split(".")
-        part = reduce(lambda outer, inner: outer.get(inner, {}), parents, body)
+        part = reduce(lambda outer, inner: outer.get(inner) or {}, parents, body)
         part.pop(name, None)
     return Answer(answer.status, to_json(body))
 
