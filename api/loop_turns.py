@@ -13,7 +13,8 @@ _TURN_S: Final = 0.000_25
 _FIRST_TURN_S: Final = 0.001
 _SHORTEST_REST_S: Final = 0.001  # The event loop sleeps for whole milliseconds.
 _LONGEST_REST_S: Final = 0.02
-_LONGEST_REST_OF_WRITES_S: Final = 0.1
+_RESTS: Final = 3  # Of a large request: times as long as it has worked.
+_LONGEST_REST_OF_WRITES_S: Final = 0.3
 
 Result = TypeVar("Result")
 
@@ -74,13 +75,13 @@ class LoopTurns:
             steps.close()
 
     async def rest(self, worked_s: float) -> None:
-        """Rest for as long as a part of a large request took, its writes included, if `is_shared`.
+        """Rest three times as long as a part of a request took with its writes, if `is_shared`.
 
-        For 100 ms at most. Its rows keep PostgreSQL and a worker busy as well: the busier they are,
+        For 300 ms at most. Its rows keep PostgreSQL and a worker busy as well: the busier they are,
         the longer its writes take.
         """
         if self._is_shared():
-            await asyncio.sleep(min(worked_s, _LONGEST_REST_OF_WRITES_S))
+            await asyncio.sleep(min(_RESTS * worked_s, _LONGEST_REST_OF_WRITES_S))
 
     async def _turn(self, worked_s: float = 0.0) -> None:
         """Return in a later round of the event loop, in which no other computation has a turn."""

@@ -16,8 +16,8 @@ _TICK_S: Final = 0.5
 _TICKS_PER_LIMIT: Final = 8
 _LOG_INTERVAL_S: Final = 10.0
 _HELD_LIMIT: Final = 64 * 1024 * 1024
-_DISCARD_S: Final = 0.1
-_DISCARDS_A_SECOND: Final = 160
+_DISCARD_S: Final = 0.15
+_DISCARDS_A_SECOND: Final = 110
 _MANY_SHARE: Final = 4  # An address has many connections from a quarter of its limit on.
 _ROOM_A_SECOND: Final = 20
 _ROOM_LIMIT: Final = 100
@@ -121,7 +121,7 @@ class ConnectionRegistry:
     def discard_s(self) -> float:
         """How long a connection waits before more of a refused request is read from it.
 
-        One of a few is read at about 2 MB a second. Refused files of however many clients take
+        One of a few is read at about 1.4 MB a second. Refused files of however many clients take
         little time from the requests of others.
         """
         return max(_DISCARD_S, self.discarding / _DISCARDS_A_SECOND)

@@ -152,8 +152,8 @@ def _requests_of(body: Body, lane: Lane) -> int:
 async def _accepted(request: Request, call: PlatformContext, body: Body, lane: Lane) -> _Batch:
     """Return the events of `body` once all of them are accepted.
 
-    While several platforms send requests, a file rests after each part for as long as it took until
-    its commit.
+    While several platforms send requests, a file rests three times as long after each part as it
+    took until its commit.
 
     Raises: TooManyEventsError, before one is accepted; UnavailableError when PostgreSQL is, or a
     deadline has passed: some may have been accepted.

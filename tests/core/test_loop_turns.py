@@ -53,7 +53,7 @@ def test_a_request_waits_for_a_turn_of_a_quarter_of_a_millisecond(step_ms: float
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_what_works_without_turns_rests_as_long_up_to_a_limit(
+def test_what_works_without_turns_rests_three_times_as_long_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch, *, is_shared: bool
 ) -> None:
     slept: list[float] = []
@@ -69,7 +69,7 @@ def test_what_works_without_turns_rests_as_long_up_to_a_limit(
     monkeypatch.setattr(asyncio, "sleep", counted)
     asyncio.run(run())
 
-    assert slept == ([0.003, 0.1] if is_shared else [])
+    assert slept == (pytest.approx([0.009, 0.3]) if is_shared else [])
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
