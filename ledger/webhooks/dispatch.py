@@ -218,10 +218,9 @@ _INSERT: Final = """
 
 
 def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at: datetime) -> None:
-    """Store `deliveries`, in no pipeline.
+    """Store `deliveries` by statements of some megabytes, each with a time limit of its own.
 
-    In one, psycopg waits for the results before all is sent that the socket has not taken at once:
-    of several megabytes the rest would never be sent.
+    In a pipeline all of them together would have that of one.
     """
     first = _first_of_queues(deliveries)
     if first:
