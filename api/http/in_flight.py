@@ -111,10 +111,11 @@ class ConcurrencyLimit:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose requests take turns, and how many of them at a time in this process."""
+    """Whose requests take turns, and how many at a time in this process; `may_wait` more."""
 
     who: str
     at_once: int
+    may_wait: int = WAITING_LIMIT
 
 
 @dataclass(slots=True)
@@ -133,9 +134,7 @@ class Turns:
     without one.
     """
 
-    def __init__(self, *, waiting_limit: int = WAITING_LIMIT) -> None:
-        """Let `waiting_limit` requests of a caller wait."""
-        self._waiting_limit: Final = waiting_limit
+    def __init__(self) -> None:
         self._queues: Final[dict[str, _Queue]] = {}
 
     @asynccontextmanager
@@ -148,10 +147,8 @@ class Turns:
         queue = self._queues.get(turn.who)
         if queue is None:
             queue = self._queues[turn.who] = _Queue(Semaphore(turn.at_once))
-        if may_refuse and queue.requests >= turn.at_once + self._waiting_limit:
-            message = (
-                f"{self._waiting_limit} requests of this caller wait for their turn, the maximum."
-            )
+        if may_refuse and queue.requests >= turn.at_once + turn.may_wait:
+            message = f"{turn.may_wait} requests of this caller wait for their turn, the maximum."
             counted.refuse(counted.Refusal.WRITE_TURNS)
             raise too_many_waiting(message)
         queue.requests += 1

@@ -149,9 +149,9 @@ def test_a_platform_has_one_replay_at_a_time(
 
         answers = [request.result().status_code for request in pending]
 
-    # The first ones may have waited longer than a lock is waited for.
-    assert set(answers) <= {200, 503}
-    assert answers[-1] == 200
+    # One runs, one waits; they may have waited longer than a lock is waited for.
+    assert answers.count(429) >= len(pending) - 2
+    assert set(answers) <= {200, 429, 503}
 
 
 @pytest.mark.parametrize("with_key", [False, True])

@@ -127,9 +127,10 @@ async def _replay_again(call: RequestContext, event: Mapping[str, Any]) -> Respo
 def _turn(call: RequestContext) -> AbstractAsyncContextManager[None]:
     """Have one replay of a platform at a time: each counts, reads and locks many deliveries.
 
-    The others wait without a connection.
+    One more waits, without a connection, but in a slot that other writes of the platform need.
     """
-    return call.services.turns.take(Turn(f"replays of {call.platform_id}", at_once=1))
+    turn = Turn(f"replays of {call.platform_id}", at_once=1, may_wait=1)
+    return call.services.turns.take(turn)
 
 
 async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
