@@ -121,7 +121,7 @@ class ConnectionRegistry:
     def discard_s(self) -> float:
         """How long a connection waits before more of a refused request is read from it.
 
-        One of a few is read at about 1.4 MB a second. Refused files of however many clients take
+        One of a few is read at about 1.5 MB a second. Refused files of however many clients take
         little time from the requests of others.
         """
         return max(_DISCARD_S, self.discarding / _DISCARDS_A_SECOND)

@@ -34,8 +34,8 @@ _CACHE_LIMIT: Final = 10_000
 _AGENTS_LIMIT: Final = 50_000  # Those of five platforms, at about 200 bytes each.
 _LOOK_UPS: Final = 8  # Connections on which credentials are looked up.
 _LOOK_UPS_OF_AGENTS: Final = 4  # Of agents and device codes; the others are left to tokens.
-_LOOK_UPS_OF_UNKNOWN: Final = 2  # Of these, of what has not succeeded before.
-_LOOK_UPS_OF_ONE: Final = 2  # Of one credential that has, or else of one address.
+_LOOK_UPS_OF_UNKNOWN: Final = 2  # Of these, of device codes, and of agents that are new to it.
+_LOOK_UPS_OF_ONE: Final = 2  # Of one credential, or of one address without a known one.
 _LOOK_UPS_OF_PLATFORM: Final = 2  # Of its agents whose tokens have succeeded before, together.
 _GUESSES: Final = 2  # Of callers from addresses over the limit on failures, together.
 

@@ -26,7 +26,7 @@ WAITING: Final = 400
 WAITING_OF_PLATFORM: Final = 100
 """Codes that are on their way when no more are taken; those of requests in progress come on top.
 
-A platform may have `FEW` whatever the others have: theirs keep it from none.
+A platform may have `FEW` whatever the others have: it is not refused because of theirs.
 """
 
 FEW: Final = 2 * THREADS_OF_PLATFORM

@@ -134,7 +134,9 @@ class Turns:
     without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, waiting_limit: int = WAITING_LIMIT) -> None:
+        """Let `waiting_limit` requests of a caller wait, unless their turn has a lower limit."""
+        self._waiting_limit: Final = waiting_limit
         self._queues: Final[dict[str, _Queue]] = {}
 
     @asynccontextmanager
@@ -147,8 +149,9 @@ class Turns:
         queue = self._queues.get(turn.who)
         if queue is None:
             queue = self._queues[turn.who] = _Queue(Semaphore(turn.at_once))
-        if may_refuse and queue.requests >= turn.at_once + turn.may_wait:
-            message = f"{turn.may_wait} requests of this caller wait for their turn, the maximum."
+        limit = min(self._waiting_limit, turn.may_wait)
+        if may_refuse and queue.requests >= turn.at_once + limit:
+            message = f"As many requests of this caller wait for their turn as may: {limit}."
             counted.refuse(counted.Refusal.WRITE_TURNS)
             raise too_many_waiting(message)
         queue.requests += 1

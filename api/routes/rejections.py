@@ -69,9 +69,9 @@ async def get_rejection(rejection_id: RejectionId, call: PlatformCall) -> Respon
 async def retry_rejection(rejection_id: RejectionId, call: PlatformCall) -> Response:
     """Enqueue a rejected event again, once, with the same source and reference.
 
-    Not an authorization: the network was refused it by the rejection, and has to ask again. Nor an
-    event with `expectedSequence`, except for `INTERNAL_ERROR`. The response shows the event, hence
-    the permission `VIEW`.
+    Not an authorization of a purchase: the network was refused it by the rejection, and has to ask
+    again. Nor an event with `expectedSequence`, except for `INTERNAL_ERROR`. The response shows the
+    event, hence the permission `VIEW`.
     """
     which = _one(call, rejection_id)
     async with call.writing() as outer:

@@ -21,7 +21,7 @@ class AsyncClient:
     """Does as `Client` does, for an event loop; use it as an async context manager."""
 
     def __init__(
-        self, base_url: str, token: str | tuple[str, str], *, timeout_s: float = 30.0
+        self, base_url: str, token: str | tuple[str, str], *, timeout_s: float = 60.0
     ) -> None:
         """Begin as `Client` does."""
         self._requests: Final = Requests(base_url)

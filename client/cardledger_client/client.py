@@ -26,7 +26,7 @@ class Client:
     """
 
     def __init__(
-        self, base_url: str, token: str | tuple[str, str], *, timeout_s: float = 30.0
+        self, base_url: str, token: str | tuple[str, str], *, timeout_s: float = 60.0
     ) -> None:
         """Call `base_url` with `token`: client id and secret, joined by a colon or as a pair."""
         self._requests: Final = Requests(base_url)

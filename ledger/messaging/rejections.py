@@ -3,8 +3,8 @@
 A rejection does not use up the idempotency key of its event, so the kept body is accepted again
 under the same source and reference. A retry that is rejected is a rejection of its own.
 
-Only what has happened is retried. A rejected authorization was refused at the network, and what the
-ledger approved afterwards the customer would pay, or have held, without a purchase.
+Only what has happened is retried. A rejected authorization of a purchase was refused at the
+network: what the ledger approved afterwards the customer would pay, or have held, for nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +67,7 @@ class Filter:
     reason: str | None = None
     since: datetime | None = None
     before: Id | None = None  # Only older ones than this.
+    after: Id | None = None  # Only newer ones than this, the oldest first.
     ids: Sequence[Id] | None = None
     not_retried: bool = False
 
@@ -77,19 +78,24 @@ _FIND: Final = """
     FROM rejections r LEFT JOIN rejection_retries t ON t.rejection_id = r.id
     WHERE (%(reason)s::text IS NULL OR r.reason = %(reason)s)
         AND (%(since)s::timestamptz IS NULL OR r.recorded_at >= %(since)s)
-        AND (%(before)s::uuid IS NULL OR r.id < %(before)s)
+        {place}
         AND (%(ids)s::uuid[] IS NULL OR r.id = ANY(%(ids)s))
         AND NOT (%(not_retried)s AND t.rejection_id IS NOT NULL)
         {of_platform}
-    ORDER BY r.id DESC LIMIT %(limit)s
+    ORDER BY r.id {order} LIMIT %(limit)s
 """
-# Two statements: a condition on either would not use the index of the platform's rejections.
-_FIND_OWN: Final = _FIND.format(of_platform="AND r.platform_id = %(platform_id)s")
-_FIND_ALL: Final = _FIND.format(of_platform="")
+_OWN: Final = "AND r.platform_id = %(platform_id)s"
+_BEFORE: Final = "AND (%(before)s::uuid IS NULL OR r.id < %(before)s)"
+_AFTER: Final = "AND r.id > %(after)s"
+# Several statements: a condition on either would not use the index of the platform's rejections.
+_NEWEST_OWN: Final = _FIND.format(of_platform=_OWN, place=_BEFORE, order="DESC")
+_NEWEST: Final = _FIND.format(of_platform="", place=_BEFORE, order="DESC")
+_OLDEST_OWN: Final = _FIND.format(of_platform=_OWN, place=_AFTER, order="ASC")
+_OLDEST: Final = _FIND.format(of_platform="", place=_AFTER, order="ASC")
 
 
 async def find(connection: AsyncConnection[Any], which: Filter, *, limit: int) -> list[Rejection]:
-    """Return at most `limit` rejections, the newest first."""
+    """Return at most `limit` rejections, the newest first; those after one, the oldest first."""
     async with connection.cursor(row_factory=class_row(Rejection)) as cursor:
         await cursor.execute(*query(which, limit=limit))
         return await cursor.fetchall()
@@ -117,11 +123,14 @@ async def find_by_key(
 
 def query(which: Filter, *, limit: int) -> tuple[LiteralString, dict[str, Any]]:
     """Return the statement of `find` and its parameters."""
-    return _FIND_ALL if which.platform_id is None else _FIND_OWN, {
+    newest = _NEWEST if which.platform_id is None else _NEWEST_OWN
+    oldest = _OLDEST if which.platform_id is None else _OLDEST_OWN
+    return newest if which.after is None else oldest, {
         "platform_id": which.platform_id,
         "reason": which.reason,
         "since": which.since,
         "before": which.before,
+        "after": which.after,
         "ids": None if which.ids is None else list(which.ids),
         "not_retried": which.not_retried,
         "limit": limit,

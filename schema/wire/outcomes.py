@@ -88,7 +88,8 @@ REJECTION_SPECS: Final[Mapping[RejectionReason, RejectionSpec]] = {
     ),
     RejectionReason.UNKNOWN_CARD: RejectionSpec(
         "No such card, or not a card of the sender's platform.",
-        "Correct `cardId`; or create the card, then retry what is not an authorization.",
+        "Correct `cardId`; or create the card, then retry, unless it is an authorization of a"
+        " purchase.",
     ),
     RejectionReason.UNKNOWN_ACCOUNT: RejectionSpec(
         "Of a deposit: no such account, or not an account of the sender's platform.",
@@ -137,7 +138,8 @@ REJECTION_SPECS: Final[Mapping[RejectionReason, RejectionSpec]] = {
     RejectionReason.INTERNAL_ERROR: RejectionSpec(
         "Quarantined: the database cannot store what the event contains, such as a token that is"
         " too long for an index.",
-        "Retry it after the repair, unless it is an authorization, or submit a corrected event.",
+        "Retry it after the repair, unless it is an authorization of a purchase, or submit a"
+        " corrected event.",
     ),
 }
 """What each reason of a rejection means."""

@@ -75,7 +75,7 @@ def test_a_platform_and_all_together_have_so_many_codes_on_their_way(
         assert not is_full(deliveries, BOB)
         deliveries.start(BOB, provider.sender(str(next(codes))))
         assert is_full(deliveries, BOB)
-        assert not is_full(deliveries, new_id()), "the codes of others keep a platform from none"
+        assert not is_full(deliveries, new_id()), "it is not refused because of the others"
 
         provider.may_answer.set()
         await deliveries.close()

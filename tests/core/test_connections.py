@@ -454,3 +454,14 @@ def test_what_a_proxy_holds_is_not_limited_as_of_an_address() -> None:
 
     assert holding.hold("", 64 * MEBIBYTE)
     assert not holding.hold("", 1)
+
+
+@pytest.mark.parametrize(("discarding", "reads_a_second"), [(1, 6.7), (16, 107), (1_000, 110)])
+def test_what_is_left_of_refused_bodies_is_read_so_often(
+    discarding: int, reads_a_second: float
+) -> None:
+    registry = ConnectionRegistry(ConnectionLimits())
+
+    registry.discarding = discarding
+
+    assert discarding / registry.discard_s == pytest.approx(reads_a_second, rel=0.01)

@@ -89,7 +89,7 @@ def test_a_live_shard_never_waits_for_bulk_shards() -> None:
 
 def test_a_file_rests_between_its_batches_while_callers_wait_for_authorizations() -> None:
     """Its batches kept the processors busy that authorizations of others need."""
-    now = 100.0
+    now, batch_s = 100.0, 0.02
     rests: list[float] = []
     calls: list[Lane] = []
 
@@ -103,7 +103,7 @@ def test_a_file_rests_between_its_batches_while_callers_wait_for_authorizations(
     def step(lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         nonlocal now
         calls.append(lane)
-        now += 0.02
+        now += batch_s
         scheduler.note_decided(lane, is_awaited=shards != [9])
         return []
 
@@ -120,6 +120,11 @@ def test_a_file_rests_between_its_batches_while_callers_wait_for_authorizations(
 
     assert calls[3:] == [Lane.LIVE, Lane.BULK, Lane.BULK, Lane.BULK]
     assert rests == pytest.approx([0.02, 0.02]), "as long as the batches took"
+
+    batch_s = 0.9
+    scheduler.run(Lane.LIVE, [1])
+    scheduler.run(Lane.BULK, [1])
+    assert rests[2:] == [0.2], "up to a limit"
 
 
 def test_an_unfinished_shard_is_taken_again_after_those_announced_meanwhile() -> None:

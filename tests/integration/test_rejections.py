@@ -213,6 +213,23 @@ def test_only_what_has_happened_is_retried_once_its_card_exists(
     world.check_books(cardholder)
 
 
+def test_rejections_after_one_come_the_oldest_first(world: World) -> None:
+    """As `rejections retry` goes through them: a credit is authorized before it clears."""
+    platform = world.platform()
+    cardholder = world.cardholder(platform, 5000)
+    keys = [
+        submitted(world, world.clearing(cardholder, token, 100), platform, "UNKNOWN_CARD")
+        for token in ("T1", "T2", "T3")
+    ]
+
+    def found(after: Id) -> list[Id]:
+        which = Filter(platform_id=platform, after=after)
+        page = asked(world, lambda connection: rejections.find(connection, which, limit=2))
+        return [each.id for each in page]
+
+    assert [found(Id(bytes(16))), found(keys[1])] == [keys[:2], keys[2:]]
+
+
 def test_a_rejected_credit_is_retried_as_a_credit(world: World, platform: Id) -> None:
     """Without its authorization, what clears would be taken from the customer."""
     cardholder = world.cardholder(platform, 10_000)

@@ -108,12 +108,13 @@ def retry(
     """Enqueue rejected events again, with the body that was kept, each at most once.
 
     Name them by ID, or all of a --reason. The exit code is 1 if one cannot be retried as it is.
-    The network was refused a rejected authorization, and an event with expectedSequence has not
-    happened: neither is retried, and --reason passes over them.
+    The network was refused a rejected authorization, other than of a credit, and an event with
+    expectedSequence has not happened: neither is retried, and --reason passes over them.
     """
     from cardledger.ledger.messaging import rejections
     from cardledger.ledger.messaging.rejections import RETRY_LIMIT, Filter, Retries
     from cardledger.ledger.storage import database_clock
+    from cardledger.schema.ids import Id
 
     if bool(ids) == bool(reason):
         raise CommandError("name either rejections by ID, or a --reason", code=USAGE)
@@ -124,10 +125,11 @@ def retry(
     # Of ids that are found, the reason why they cannot be retried follows, or none.
     refused: dict[Id, str] = dict.fromkeys(keys or (), "no such rejection")
     passed_over = 0
-    before: Id | None = None
+    # The oldest first: the authorization of a credit says of its clearing that it is one.
+    after = Id(bytes(16))
     while True:
         which = Filter(
-            reason=reason, since=moment, ids=keys, before=before, not_retried=reason is not None
+            reason=reason, since=moment, ids=keys, after=after, not_retried=reason is not None
         )
 
         async def retry_page(
@@ -147,7 +149,7 @@ def retry(
         refused |= {each: why for each, why in retries.refused.items() if each not in answered}
         if len(found) < RETRY_LIMIT:
             break
-        before = found[-1].id
+        after = found[-1].id
     for each, why in refused.items():
         print(f"{each}: {quoted(why)}")
     print(f"{accepted:,} enqueued again, {len(refused):,} not{_note(passed_over)}")
