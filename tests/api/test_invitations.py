@@ -23,6 +23,7 @@ from tests.api.support import (
     server,
     webhooks,
 )
+from tests.waiting import eventually
 
 UNKNOWN = "0" * 16
 
@@ -233,6 +234,8 @@ def test_no_code_is_in_the_log(inviter: Customer, invitee: Customer) -> None:
         ok(invitee.api.get(f"/invitations/{code}"))
         ok(invitee.claims(code))
         ok(inviter.api.http.post(f"/invitations/{cancelled['code']}/cancel"))
+        # A request is logged after its response.
+        eventually(lambda: [line["event"] for line in lines].count("request") == 4)
 
     paths = [line["path"] for line in lines if line["event"] == "request"]
     assert [path.removeprefix(BASE_PATH) for path in paths] == [

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import count
 
 import psycopg
 import pytest
@@ -157,6 +156,10 @@ def test_every_condition_is_looked_up_in_an_index(world: World, *, rail_connecte
 
 
 _HELD = "SELECT held FROM internal_accounts WHERE id = %s"
+_EXPIRE = (
+    "UPDATE card_transactions SET expires_at = now() - interval '1 s' WHERE account_id = %s"
+    " RETURNING id"
+)
 
 
 def test_a_worker_does_what_becomes_due_at_its_next_look(
@@ -164,19 +167,15 @@ def test_a_worker_does_what_becomes_due_at_its_next_look(
 ) -> None:
     # Without its condition, the timers would run once, when the worker starts.
     monkeypatch.setattr(schedule, "RUNS_EVERY_S", SELDOM_S)
-    numbers = count()
-
-    def expired() -> Id:
-        """Return the account of an authorization whose expiry is due."""
-        cardholder = world.cardholder(platform, 1_000)
-        event = world.authorization(cardholder, f"E{next(numbers)}", 10)
-        world.process(world.engine(clock=lambda: LONG_AGO), [(cardholder, event)])
-        return cardholder.account_id
+    # Decided before the worker runs, which would decide them itself.
+    cardholders = [world.cardholder(platform, 1_000) for _ in range(2)]
+    for cardholder in cardholders:
+        world.process(world.engine(), [(cardholder, world.authorization(cardholder, "E", 10))])
 
     with captured() as lines, working(world, redis_url, sweep_interval_s=0.05):
-        for _ in range(2):
-            account = expired()
-            eventually(lambda account=account: world.rows(_HELD, account) == [(0,)])  # type: ignore[misc]
+        for cardholder in cardholders:
+            world.rows(_EXPIRE, cardholder.account_id)
+            eventually(lambda account=cardholder.account_id: world.rows(_HELD, account) == [(0,)])  # type: ignore[misc]
 
     # A look that fails would wake every task.
     assert not [line for line in lines if line.get("task") == "schedule"]
